@@ -2,8 +2,8 @@
 
 An effect is data. Its texts have holes, as those of triggers.sql do: `{old}` and `{new}` are the states of the row
 before and after, 'X' where it is no task. One effect serves several kinds of changes: a task comes by an insert, and by
-an update of its key. Four functions write effects as SQL: for SQLite, for MariaDB, and two for PostgreSQL, where
-triggers see each row of an update, but all rows of an insert or a delete at once.
+an update of its key. Four functions write effects as SQL: for SQLite, for MariaDB, and two for PostgreSQL, whose
+triggers see each row of an update, but the rows of an insert or a delete at once.
 
 A feature's own effects stand in its slice. What needs a program, or one database alone needs, stands in triggers.sql.
 """
@@ -21,8 +21,8 @@ from xq.sql.sql_file import VALUE
 Holes = Mapping[str, str]
 
 
-# The kinds of changes that have an effect, each with a condition that it adds: insert, update and delete; and for
-# SQLite, which has a trigger for it, an update by which key and tube stay the `same`.
+# The kinds of changes that have an effect, each with a condition that it adds: insert, update and delete. SQLite has a
+# trigger of its own for an update by which key and tube stay the `same`.
 def comes(by: str) -> Holes:
     return {"insert": "", "update": f"{{other_{by}}} AND "}
 
@@ -145,39 +145,28 @@ def on_sqlite(effect: Effect, holes: Holes) -> str:
 
 
 def on_mariadb(effect: Effect, holes: Holes) -> str:
-    if effect.refuses:
-        error = f"SQLSTATE '45000' SET MYSQL_ERRNO = 4025, MESSAGE_TEXT = {effect.refuses}"
-        return f"IF {effect.when} THEN SIGNAL {error}; END IF;"
-    return f"IF {_condition(effect)} THEN {_for_row(effect)}; END IF;"
+    return _for_row(effect, f"SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 4025, MESSAGE_TEXT = {effect.refuses}")
 
 
 def on_postgres(effect: Effect, holes: Holes) -> str:
-    if effect.refuses:
-        error = f"USING ERRCODE = 'integrity_constraint_violation', MESSAGE = {effect.refuses}"
-        return f"IF ({effect.when}) THEN RAISE EXCEPTION {error}; END IF;"
-    return f"IF ({_condition(effect)}) THEN {_for_row(effect)};{_waking(effect, holes)} END IF;"
+    error = f"USING ERRCODE = 'integrity_constraint_violation', MESSAGE = {effect.refuses}"
+    return _for_row(effect, f"RAISE EXCEPTION {error}", _waking(effect, holes))
 
 
 def on_postgres_rows(effect: Effect, holes: Holes) -> str:
     rows = holes["rows"]
     if effect.where:
         changed = f"{effect.changed} FROM {rows} WHERE {effect.where} AND {effect.when};{_waking(effect, holes)}"
-        return f"IF ({_any(effect)}) THEN {changed} END IF;"
+        return f"IF (EXISTS (SELECT 1 FROM {effect.table})) THEN {changed} END IF;"
     counted = " GROUP BY 1, 2, 3" * (effect.table == holes["count"])
     return f"{effect.into} SELECT {effect.sources} FROM {rows} WHERE {effect.when}{counted};"
 
 
-def _for_row(effect: Effect) -> str:
-    return f"{effect.changed} WHERE {effect.where}" if effect.where else f"{effect.into} VALUES ({effect.sources})"
-
-
-def _any(effect: Effect) -> str:
-    return f"EXISTS (SELECT 1 FROM {effect.table})"
-
-
-def _condition(effect: Effect) -> str:
+def _for_row(effect: Effect, refusing: str, waking: str = "") -> str:
     # On a server a change that finds no row costs more than a look, and may lock a gap.
-    return f"{effect.when} AND {_any(effect)}" if effect.wakes else effect.when
+    there = f" AND EXISTS (SELECT 1 FROM {effect.table})" * effect.wakes
+    writing = f"{effect.changed} WHERE {effect.where}" if effect.where else f"{effect.into} VALUES ({effect.sources})"
+    return f"IF ({effect.when}{there}) THEN {refusing if effect.refuses else writing};{waking} END IF;"
 
 
 def _waking(effect: Effect, holes: Holes) -> str:

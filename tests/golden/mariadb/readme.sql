@@ -87,7 +87,7 @@ CREATE INDEX IF NOT EXISTS `page_xq_runat` ON `page` (`status`, `runat`);
 -- install: the trigger page_xq_insert
 CREATE OR REPLACE TRIGGER `page_xq_insert` AFTER INSERT ON `page` FOR EACH ROW BEGIN DECLARE new_state CHAR(1) CHARACTER
     SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
-IF 'X' <> new_state THEN
+IF ('X' <> new_state) THEN
     INSERT INTO `page_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES ('', 'X', new_state, 1);
 END IF;
@@ -99,18 +99,18 @@ CREATE OR REPLACE TRIGGER `page_xq_update` AFTER UPDATE ON `page` FOR EACH ROW B
 DECLARE new_state CHAR(1) CHARACTER
     SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
 DECLARE other_key BOOLEAN DEFAULT (NOT (BINARY OLD.`id` <=> BINARY NEW.`id`));
-IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') OR ((OLD.`status` IN ('T', 'D') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T', 'D')) AND (NEW.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')))) AND NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) AND ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND NEW.`xq_owner` = CONCAT('-', OLD.`xq_owner`)) IS NOT TRUE AND IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+IF (((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') OR ((OLD.`status` IN ('T', 'D') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T', 'D')) AND (NEW.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')))) AND NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) AND ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND NEW.`xq_owner` = CONCAT('-', OLD.`xq_owner`)) IS NOT TRUE AND IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
-    SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write') = 'write' THEN
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write') = 'write') THEN
     INSERT INTO `page_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES (CONCAT(old_state, '-', new_state, ' write'), 'S', 'S', 1);
 END IF;
-IF old_state <> new_state THEN
+IF (old_state <> new_state) THEN
     INSERT INTO `page_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES ('', old_state, new_state, 1);
 END IF;
-IF (((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W'))) IS NOT TRUE OR other_key) AND (OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')) AND EXISTS (SELECT 1 FROM `page_xq_wait`) THEN UPDATE `page_xq_wait`
+IF ((((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W'))) IS NOT TRUE OR other_key) AND (OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')) AND EXISTS (SELECT 1 FROM `page_xq_wait`)) THEN UPDATE `page_xq_wait`
     SET `event` = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
@@ -122,11 +122,11 @@ END;
 -- install: the trigger page_xq_delete
 CREATE OR REPLACE TRIGGER `page_xq_delete` AFTER DELETE ON `page` FOR EACH ROW BEGIN DECLARE old_state CHAR(1) CHARACTER
     SET ascii DEFAULT CASE CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
-IF old_state <> 'X' THEN
+IF (old_state <> 'X') THEN
     INSERT INTO `page_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES ('', old_state, 'X', 1);
 END IF;
-IF (OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')) AND EXISTS (SELECT 1 FROM `page_xq_wait`) THEN UPDATE `page_xq_wait`
+IF ((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')) AND EXISTS (SELECT 1 FROM `page_xq_wait`)) THEN UPDATE `page_xq_wait`
     SET `event` = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER

@@ -117,15 +117,15 @@ DECLARE by_actor VARCHAR(255) CHARACTER
 DECLARE by_reason VARCHAR(1000) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(event_name <> 'write', NULLIF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1), ''), NULL);
-IF 'X' <> new_state THEN
+IF ('X' <> new_state) THEN
     INSERT INTO `mail_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES ('', 'X', new_state, 1);
 END IF;
-IF (NEW.`tube` IN ('it''s', 'news') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news')) AND new_state <> 'X' THEN
+IF ((NEW.`tube` IN ('it''s', 'news') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news')) AND new_state <> 'X') THEN
     INSERT INTO `mail_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES (NEW.`tube`, 'X', new_state, 1);
 END IF;
-IF new_state <> 'X' THEN
+IF (new_state <> 'X') THEN
     INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`, `actor`, `reason`)
     VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, 'X', new_state, event_name, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END, by_actor, by_reason);
 END IF;
@@ -153,39 +153,39 @@ DECLARE by_actor VARCHAR(255) CHARACTER
 DECLARE by_reason VARCHAR(1000) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(event_name <> 'write', NULLIF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1), ''), NULL);
-IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') OR ((OLD.`status` IN ('T', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T', 'Z')) AND (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')))) AND NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) AND ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND NEW.`owner` = CONCAT('-', OLD.`owner`)) IS NOT TRUE AND event_name = 'write' THEN
+IF (((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') OR ((OLD.`status` IN ('T', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T', 'Z')) AND (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')))) AND NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) AND ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND NEW.`owner` = CONCAT('-', OLD.`owner`)) IS NOT TRUE AND event_name = 'write') THEN
     INSERT INTO `mail_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES (CONCAT(old_state, '-', new_state, ' write'), 'S', 'S', 1);
 END IF;
-IF old_state <> new_state THEN
+IF (old_state <> new_state) THEN
     INSERT INTO `mail_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES ('', old_state, new_state, 1);
 END IF;
-IF NOT NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('it''s', 'news') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news')) AND old_state <> new_state THEN
+IF (NOT NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('it''s', 'news') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news')) AND old_state <> new_state) THEN
     INSERT INTO `mail_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES (NEW.`tube`, old_state, new_state, 1);
 END IF;
-IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (OLD.`tube` IN ('it''s', 'news') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news')) AND old_state <> 'X' THEN
+IF (NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (OLD.`tube` IN ('it''s', 'news') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news')) AND old_state <> 'X') THEN
     INSERT INTO `mail_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES (OLD.`tube`, old_state, CASE WHEN new_state <> 'X' THEN 'S' ELSE 'X' END, 1);
 END IF;
-IF NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('it''s', 'news') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news')) AND new_state <> 'X' THEN
+IF (NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('it''s', 'news') AND CONVERT(NEW.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news')) AND new_state <> 'X') THEN
     INSERT INTO `mail_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES (NEW.`tube`, CASE WHEN old_state <> 'X' THEN 'S' ELSE 'X' END, new_state, 1);
 END IF;
-IF (((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W'))) IS NOT TRUE OR other_key) AND (OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')) AND EXISTS (SELECT 1 FROM `mail_xq_wait`) THEN UPDATE `mail_xq_wait`
+IF ((((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W'))) IS NOT TRUE OR other_key) AND (OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')) AND EXISTS (SELECT 1 FROM `mail_xq_wait`)) THEN UPDATE `mail_xq_wait`
     SET `event` = event_name, `target` = CASE WHEN other_key THEN 'X' ELSE new_state END
     WHERE k0 = OLD.`id` AND event IS NULL;
 END IF;
-IF other_key AND old_state <> 'X' THEN
+IF (other_key AND old_state <> 'X') THEN
     INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`, `actor`, `reason`)
     VALUES (CONVERT(OLD.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, OLD.`tube`, OLD.`attempts`, at_us, old_state, 'X', event_name, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` END, by_actor, by_reason);
 END IF;
-IF other_key AND new_state <> 'X' THEN
+IF (other_key AND new_state <> 'X') THEN
     INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`, `actor`, `reason`)
     VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, 'X', new_state, event_name, CASE WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END, by_actor, by_reason);
 END IF;
-IF NOT other_key AND (old_state <> 'X' OR new_state <> 'X') AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR event_name <> 'write') THEN
+IF (NOT other_key AND (old_state <> 'X' OR new_state <> 'X') AND (NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) OR event_name <> 'write')) THEN
     INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`, `actor`, `reason`)
     VALUES (CONVERT(NEW.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, NEW.`tube`, NEW.`attempts`, at_us, old_state, new_state, event_name, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` WHEN (NEW.`status` = 'T' AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN NEW.`owner` END, by_actor, by_reason);
 END IF;
@@ -210,19 +210,19 @@ DECLARE by_actor VARCHAR(255) CHARACTER
 DECLARE by_reason VARCHAR(1000) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(event_name <> 'write', NULLIF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1), ''), NULL);
-IF old_state <> 'X' THEN
+IF (old_state <> 'X') THEN
     INSERT INTO `mail_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES ('', old_state, 'X', 1);
 END IF;
-IF (OLD.`tube` IN ('it''s', 'news') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news')) AND old_state <> 'X' THEN
+IF ((OLD.`tube` IN ('it''s', 'news') AND CONVERT(OLD.`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('it''s', 'news')) AND old_state <> 'X') THEN
     INSERT INTO `mail_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES (OLD.`tube`, old_state, 'X', 1);
 END IF;
-IF (OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')) AND EXISTS (SELECT 1 FROM `mail_xq_wait`) THEN UPDATE `mail_xq_wait`
+IF ((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')) AND EXISTS (SELECT 1 FROM `mail_xq_wait`)) THEN UPDATE `mail_xq_wait`
     SET `event` = event_name, `target` = 'X'
     WHERE k0 = OLD.`id` AND event IS NULL;
 END IF;
-IF old_state <> 'X' THEN
+IF (old_state <> 'X') THEN
     INSERT INTO `mail_xq_history` (`key`, `tube`, `attempt`, `at_us`, `source`, `target`, `event`, `owner`, `actor`, `reason`)
     VALUES (CONVERT(OLD.`id` USING utf8mb4) COLLATE utf8mb4_nopad_bin, OLD.`tube`, OLD.`attempts`, at_us, old_state, 'X', event_name, CASE WHEN (OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') THEN OLD.`owner` END, by_actor, by_reason);
 END IF;
