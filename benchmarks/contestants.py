@@ -349,7 +349,8 @@ class Xq(OfXq):
                 if item.kind == "trigger":
                     self.db.execute_sql(item.drop)
             # Else it sees a second later that they are missing.
-            self.queue.parts.executor.review = lambda *_: None  # type: ignore[method-assign]
+            for executor in (self.queue.parts.executor, self.queue.parts.inserts.executor):
+                executor.review = lambda *_: None  # type: ignore[method-assign]
 
     def connect(self) -> None:
         self.db.connect(reuse_if_open=True)
