@@ -23,7 +23,7 @@ GENERATIONS = "xq_generation"  # a queue's definitions, first installed in this 
 OBJECTS = "xq_object"  # what install() has made for each queue, and the hash of each index and trigger
 SLOTS = "xq_slot"  # the slots of xq.Concurrency, by name and number, and the session that each belongs to
 LEASES = "xq_lease"  # on a server, the tokens whose ttr does not pass before a time
-RATES = "xq_rate"  # the token buckets of the feature rate (token_buckets.py)
+RATES = "xq_rate"  # the token buckets of the feature rate (its slice.py)
 TUBES = "xq_tube"  # the tubes; the names of their tables begin so (xq/tubes/tables.py)
 ALIVE = "xq_alive"  # on a server, the sessions of each process; the process's lock shows that it lives
 
