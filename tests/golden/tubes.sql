@@ -66,8 +66,7 @@ DROP TRIGGER IF EXISTS "main"."mail_xq_insert";
 -- install: the trigger mail_xq_insert
 CREATE TRIGGER "mail_xq_insert" AFTER INSERT ON "mail" WHEN (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z') BEGIN
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
-    SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END, NULLIF(printf('xq_actor'), 'xq_actor'), NULLIF(printf('xq_reason'), 'xq_reason')
-    WHERE COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE);
+    VALUES (CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END, NULLIF(printf('xq_actor'), 'xq_actor'), NULLIF(printf('xq_reason'), 'xq_reason'));
 END;
 
 -- install: the trigger mail_xq_update
@@ -84,8 +83,7 @@ UPDATE "mail_xq_wait"
     SET "event" = printf('write'), "target" = CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
     WHERE k0 = OLD."id" AND event IS NULL AND ((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
-    SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END, NULLIF(printf('xq_actor'), 'xq_actor'), NULLIF(printf('xq_reason'), 'xq_reason')
-    WHERE (COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE) OR COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE)) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write');
+    VALUES (CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END, NULLIF(printf('xq_actor'), 'xq_actor'), NULLIF(printf('xq_reason'), 'xq_reason'));
 END;
 
 -- install: the trigger mail_xq_update_task
@@ -146,8 +144,7 @@ CREATE TRIGGER "mail_xq_delete" AFTER DELETE ON "mail" WHEN (OLD."status" = 'R' 
     SET "event" = printf('write'), "target" = 'X'
     WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
-    SELECT CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END, NULLIF(printf('xq_actor'), 'xq_actor'), NULLIF(printf('xq_reason'), 'xq_reason')
-    WHERE COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE);
+    VALUES (CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END, NULLIF(printf('xq_actor'), 'xq_actor'), NULLIF(printf('xq_reason'), 'xq_reason'));
 END;
 
 -- install: the trigger mail_xq_add_up

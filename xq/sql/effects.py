@@ -85,6 +85,8 @@ def counter(on: Holes, when: str, tube: str, source: str, target: str) -> Effect
     return Effect("count", on, when, {"tube": tube, "source": source, "target": target, "n": "{n}"})
 
 
+# A statement of xq that writes a status is a transition, even if the status stays the same.
+IS_TRANSITION: Final = "({surely_was} OR {surely_is}) AND ({other_status} OR {event_name} <> 'write')"
 # Another program takes a task out of taken, or out of a finished state into another one. The counter is that of
 # xq.core.counters.counter_of.
 IS_STALE: Final = "{is_stale} AND {event_name} = 'write'"
@@ -139,9 +141,10 @@ def on_sqlite(effect: Effect, holes: Holes) -> str:
     if effect.refuses:
         return f"SELECT RAISE(ABORT, {effect.refuses}) WHERE {effect.when};"
     if effect.where:
-        return f"{effect.changed} WHERE {effect.where} AND {effect.when};"
+        return f"{effect.changed} WHERE {' AND '.join(filter(None, [effect.where, effect.when]))};"
     adding = " ON CONFLICT DO UPDATE SET n = n + 1" * (effect.table == holes["count"])
-    return f"{effect.into} SELECT {effect.sources} WHERE {effect.when}{adding};"
+    rows = f"SELECT {effect.sources} WHERE {effect.when}" if effect.when else f"VALUES ({effect.sources})"
+    return f"{effect.into} {rows}{adding};"
 
 
 def on_mariadb(effect: Effect, holes: Holes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from xq.sql.effects import Holes, comes, goes, stays
+from xq.sql.effects import IS_TRANSITION, Holes, comes, goes, stays
 from xq.sql.slice import Effect, Slice
 
 OLD_OWNER, NEW_OWNER = "WHEN {was_taken} THEN {old_owner}", "WHEN {is_taken} THEN {new_owner}"
@@ -25,12 +25,7 @@ class HistorySlice(Slice):
         # A task whose key changes is another task.
         noted(goes("key"), "{surely_was}", "old", "{old}", "'X'", OLD_OWNER),
         noted(comes("key"), "{surely_is}", "new", "'X'", "{new}", NEW_OWNER),
-        # A statement of xq that writes a status is a transition, even if the status stays the same.
-        noted(
-            stays("key"),
-            "({surely_was} OR {surely_is}) AND ({other_status} OR {event_name} <> 'write')",
-            *("new", "{old}", "{new}", f"{OLD_OWNER} {NEW_OWNER}"),
-        ),
+        noted(stays("key"), IS_TRANSITION, "new", "{old}", "{new}", f"{OLD_OWNER} {NEW_OWNER}"),
     )
 
     def holes(self, version: str, old: str, was: str) -> Mapping[str, str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
 from xq.core.kinds import INTEGERS, Field
 from xq.core.machine import READY
-from xq.sql.effects import TRANSITIONS, TRANSITIONS_OF_TUBES, Effect, fill, on_sqlite, written
+from xq.sql.effects import IS_TRANSITION, TRANSITIONS, TRANSITIONS_OF_TUBES, Effect, fill, on_sqlite, written
 from xq.sql.groups import Groups
 from xq.sql.installer.objects import WRITTEN, Object, Objects
 from xq.sql.sqlite.event_context import ACTOR, AT, EVENT, REASON, read
@@ -16,6 +17,8 @@ from xq.sql.sqlite.sqlite_groups import SqliteGroups
 from xq.sql.sqlite.sqlite_queries import MARK, SqliteQueries
 
 MACHINE_TIME = "(julianday('now') - 2440587.5) * 86400.0"  # seconds since 1970
+# What the triggers of these changes say in their WHEN: an effect need not ask again.
+SAID = {"insert": "{surely_is}", "delete": "{surely_was}", "same": IS_TRANSITION}
 ADD_UP = 1_000  # history rows that are added up at a time, and the most that `stats` reads
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 
@@ -95,6 +98,11 @@ class SqliteObjects(Objects):
         effects = self._own.get(trigger) or [effect for effect in self.effects if not effect.trigger]
         if self.queries.history_counts and trigger != "update_task":
             effects = [effect for effect in effects if effect not in (*TRANSITIONS, *TRANSITIONS_OF_TUBES)]
+        said = SAID.get(change)
+        effects = [
+            replace(effect, on={change: ""}, when="") if effect.on.get(change, "") + effect.when == said else effect
+            for effect in effects
+        ]
         return written(effects, change, known, self.terms, on_sqlite)
 
     def body(self, kind: str, name: str, create: str = "") -> str:
