@@ -184,9 +184,9 @@ def dialect(queue: Any) -> Any:
 def entries(queue: Any) -> Iterator[Entry]:
     """Every statement of a queue: installing, putting, moving, looking, counting."""
     of = dialect(queue)
-    groups = {"built": of.groups.built, "wrong": [of.groups.wrong]} if of.groups else {}
+    heads = {"built": of.heads.built, "wrong": [of.heads.wrong]} if of.heads else {}
     installs = {f"the {item.kind} {item.name}": item.create for item in of.installer.objects.all()}
-    for title, texts in [*installs.items(), ("record", of.records.record("VERSION", "FINGERPRINT")), *groups.items()]:
+    for title, texts in [*installs.items(), ("record", of.records.record("VERSION", "FINGERPRINT")), *heads.items()]:
         for sql in texts:
             yield Entry(f"install: {title}", Statement(sql))
     yield from puts(queue)

@@ -62,7 +62,7 @@ def test_a_token_with_a_dash_fits_into_64_characters_after_any_number_of_takes(m
 def test_a_take_whose_group_head_another_connection_refreshes_looks_again(make_shared, monkeypatch):
     Task = make_shared({"utube": True}, roles=("utube", "tube"))
     Task.put({"utube": "a", "tube": "t"})
-    heads = Task.xq.parts.executor.dialect.groups.heads
+    heads = Task.xq.parts.executor.dialect.heads.table
     waited = list[float]()
     assert Task.take(tube="another") is None  # which refreshes its head
     with closing(copy(make_shared.db)) as other:
@@ -84,7 +84,7 @@ def test_a_take_whose_group_head_another_connection_refreshes_looks_again(make_s
 
 
 def heads_of(Task: Any) -> set[str]:
-    found = Task._meta.database.execute_sql(f"SELECT utube FROM {Task.xq.parts.executor.dialect.groups.heads}")
+    found = Task._meta.database.execute_sql(f"SELECT utube FROM {Task.xq.parts.executor.dialect.heads.table}")
     return {str(utube) for (utube,) in found.fetchall()}
 
 
@@ -106,7 +106,7 @@ def test_an_empty_utube_is_remembered_until_each_with_tasks_was_served(make, mon
     assert len(heads_of(Task)) == 1, "and since the others were"
     Task.xq.put_many([{"utube": utube} for utube in "cdef"])
     assert taken(4) == ["c", "d", "e", "f"]
-    monkeypatch.setattr("xq.sql.groups.TURNS", 2)
+    monkeypatch.setattr("xq.features.utube.heads.TURNS", 2)
     Task.xq.sweep()
     assert len(heads_of(Task)) == 3, "two, and that of b"
     held.ack()

@@ -28,8 +28,8 @@ from tests.support.trips import (
     upkeep,
 )
 from xq.engine import steps, take, timers
-from xq.sql import dirty_groups
-from xq.sql.mariadb.mariadb_groups import MariadbGroups
+from xq.features.utube import server as server_heads
+from xq.features.utube.mariadb import MariadbHeads
 
 EXPECTED = {
     "sqlite": """
@@ -292,15 +292,15 @@ def test_a_take_does_a_bounded_part_of_what_was_left_to_do(shared_db, request, m
     shared_db.close()
     for module in (steps, take, timers):
         monkeypatch.setattr(module, "PER_MOVE", 100)
-    monkeypatch.setattr(dirty_groups, "MANY", 100)
-    monkeypatch.setattr(MariadbGroups, "at_once", 20)
+    monkeypatch.setattr(server_heads, "MANY", 100)
+    monkeypatch.setattr(MariadbHeads, "at_once", 20)
     counter, kinds = counter_of(monkeypatch), {"timers": {}, "and utube": {"utube": True}}
     queues = {of: timed(shared_db, f"timed{len(on)}", on) for of, on in kinds.items()}
     found = {of: upkeep(counter, queue) for of, queue in queues.items()}
     assert table(found) == UPKEEP[request.node.callspec.params["shared_db"]].strip("\n")
 
 
-A_FEW = 40  # statements: those of a batch of groups, or two, and of no group alone
+A_FEW = 40  # statements: those of a batch of heads, or two, and of no group alone
 ON_SERVERS = pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
 
 
@@ -308,22 +308,22 @@ ON_SERVERS = pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
 def test_takes_that_meet_refresh_different_groups_a_batch_each(shared_db, monkeypatch):
     shared_db.close()
     counter, queue = counter_of(monkeypatch), timed(shared_db, "timed", {"utube": True})
-    groups = queue.parts.executor.dialect.groups
-    place = groups.place
+    heads = queue.parts.executor.dialect.heads
+    place = heads.place
 
     def placed(*args):
         place(*args)
-        monkeypatch.setattr(groups, "place", place)
+        monkeypatch.setattr(heads, "place", place)
         with counter.counting() as trips:
-            assert elsewhere(shared_db, queue.take)  # while this one has locked the groups before it
+            assert elsewhere(shared_db, queue.take)  # while this one has locked the heads before it
         assert trips.statements < A_FEW
 
     assert queue.take() is None
     with counter.alone():
-        queue.put_many([{"n": n} for n in range(2 * groups.at_once)])
-        monkeypatch.setattr(groups, "place", placed)
+        queue.put_many([{"n": n} for n in range(2 * heads.at_once)])
+        monkeypatch.setattr(heads, "place", placed)
         assert queue.take()
-    assert groups.place is place
+    assert heads.place is place
 
 
 @ON_SERVERS
@@ -344,17 +344,17 @@ def test_groups_whose_heads_an_open_transaction_has_inserted_are_skipped_togethe
 def test_rows_of_full_groups_that_another_connection_deletes_are_skipped_together(shared_db, monkeypatch):
     shared_db.close()
     counter, queue = counter_of(monkeypatch), timed(shared_db, "timed", {"utube": True})
-    groups = queue.parts.executor.dialect.groups
+    heads = queue.parts.executor.dialect.heads
     some = [{"n": n} for n in range(100)]
     assert queue.take() is None
     with counter.alone():
         queue.put_many(some)
         assert len(queue.take_many(100)) == 100
         queue.put_many(some)
-        rows = shared_db.execute_sql(f"SELECT id FROM {groups.dirty_groups}").fetchall()
+        rows = shared_db.execute_sql(f"SELECT id FROM {heads.dirty}").fetchall()
         queue.put({"n": 100})
         with shared_db.atomic():
-            shared_db.execute_sql(groups.gone([id for (id,) in rows]))
+            shared_db.execute_sql(heads.gone([id for (id,) in rows]))
             with counter.counting() as trips:
                 assert elsewhere(shared_db, queue.take).n == 100
     assert trips.statements < A_FEW
@@ -362,9 +362,9 @@ def test_rows_of_full_groups_that_another_connection_deletes_are_skipped_togethe
 
 @ON_SERVERS
 def test_a_group_whose_earlier_row_is_locked_is_left_to_who_has_locked_it(shared_db, monkeypatch):
-    monkeypatch.setattr(dirty_groups, "MANY", 1)
+    monkeypatch.setattr(server_heads, "MANY", 1)
     queue = timed(shared_db, "timed", {"utube": True})
-    rows = queue.parts.executor.dialect.groups.dirty_groups
+    rows = queue.parts.executor.dialect.heads.dirty
     assert queue.take() is None
     with queue.parts.maintenance.attend().working:  # else its thread may refresh the group first
         queue.put_many([{"n": 1}])

@@ -332,7 +332,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "one more task of a utube is taken",
-        "xq/sql/groups.py",
+        "xq/features/utube/heads.py",
         "} < {of}most",
         "} <= {of}most",
         "contract/core/test_utube.py::test_tasks_of_utubes_are_taken_as_their_story_says",
@@ -419,7 +419,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "rows of a dirty group pile up",
-        "xq/sql/dirty_groups.py",
+        "xq/features/utube/server.py",
         "if len(of_one) >= PILE and",
         "if len(of_one) >= PILE**3 and",
         "contract/core/test_utube.py::test_dirty_marks_that_no_transaction_sees_yet_do_not_pile_up",

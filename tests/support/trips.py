@@ -485,7 +485,7 @@ def upkeep(counter: Counter, queue: Any) -> dict[str, str]:
         "a group is dirty": lambda: (put(2, groups=1), queue.ack(queue.take())),
         f"{LEFT} groups are dirty": lambda: put(LEFT),
         f"{LEFT} delayed tasks are due": lambda: put(LEFT, delay=0),
-        f"{LEFT} tasks have expired": lambda: (put(LEFT, ttl=0), queue.parts.maintenance.timers.refresh_groups()),
+        f"{LEFT} tasks have expired": lambda: (put(LEFT, ttl=0), queue.parts.maintenance.timers.refresh_heads()),
         f"{LEFT} before it in its group have expired": lambda: (put(LEFT, groups=1, ttl=0), put(1)),
         f"{DEAD} sessions are dead": lambda: die(queue, DEAD),
     }

@@ -108,7 +108,7 @@ class Transition:
 
 # What a queue does by itself at a time, beside its timers (`duty_of`). ANY_READY: a take might find a task. SETTLE:
 # something waits for ends of tasks, and must be looked at once a second (`engine/settle.py`).
-UNTIMED, OLD_HISTORY, DIRTY_GROUPS, ANY_READY, SETTLE = "untimed", "history", "dirty", "ready", "settle"
+UNTIMED, OLD_HISTORY, DIRTY_HEADS, ANY_READY, SETTLE = "untimed", "history", "dirty", "ready", "settle"
 
 
 def duty_of(timer: Transition) -> str:

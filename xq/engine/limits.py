@@ -96,8 +96,8 @@ class Limits:
             given = {**limit._asdict(), "given": json.dumps(limit.given)}
             executor.run(dialect.records.set_limit, {**key, **given, "label": label, **by._asdict()})
         ((now,),) = executor.run(applies, key)
-        if dialect.groups and guard.checks == "turns":  # the same number, too: for heads that it has missed
-            dialect.groups.relimit(executor.store, key["value"])
+        if dialect.heads and guard.checks == "turns":  # the same number, too: for heads that it has missed
+            dialect.heads.relimit(executor.store, key["value"])
         for slice in dialect.slices:
             if slice.guard == guard.name and (sql := slice.relimited(before, now)):
                 executor.run(sql, key)

@@ -41,8 +41,8 @@ class Steps:
         for slice in dialect.slices:
             if slice.tidy:
                 self.executor.run(slice.tidy)
-        if dialect.moves.groups:
-            dialect.moves.groups.forget_turns(self.executor)
+        if dialect.heads:
+            dialect.heads.forget(self.executor)
 
     def oldest(
         self,

@@ -44,8 +44,8 @@ class Takes(Generic[T]):
         self.in_doubt = in_doubt
         self.pauses = pauses
         self.unmovable = Unmovable(timers.unattended)
-        utubes = self.machine.turns
-        self.fair = utubes is not None and bool(utubes.value)
+        turns = self.machine.turns
+        self.by_turns = turns is not None and bool(turns.value)  # a statement finds one task of each group
         self.floors = timers.floors
         self._key_at = self.tasks.table.fields.index(self.tasks.table.key[0])
         self._maintenance = maintenance  # the `QueueMaintenance`: what is taken must come back
@@ -132,7 +132,7 @@ class Takes(Generic[T]):
                 skipped = Skips(tubes if tube is None else (), paused.groups)
         # Beside a maintenance thread, too: that may be late, and a take finds what has fallen due before it.
         time_to_sweep = clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER
-        if not (time_to_sweep or dialect.moves.has_dirty_groups or self.in_doubt.pending):
+        if not (time_to_sweep or dialect.moves.has_dirty_heads or self.in_doubt.pending):
             return begun, skipped, None
         swept: Swept | None = None
         if clock is not None:
@@ -140,9 +140,9 @@ class Takes(Generic[T]):
         if time_to_sweep:
             executor.begin(locks=True)
             swept = self.timers.sweep_if_any()
-        elif dialect.moves.has_dirty_groups and transition.source == READY:
+        elif dialect.moves.has_dirty_heads and transition.source == READY:
             # The application's transaction may see an old snapshot: refresh only the heads that it made dirty.
-            self.timers.refresh_groups(mine=connection.in_transaction)
+            self.timers.refresh_heads(mine=connection.in_transaction)
         if self.in_doubt.pending:
             self.in_doubt.resolve()
         return executor.begin(), skipped, swept
@@ -213,8 +213,8 @@ class Takes(Generic[T]):
         return self._in_order(rows or self._found_late(step, values, swept), token)
 
     def _run_once(self, step: Step, values: dict[str, Any], begun: Begun | None = None) -> list[Row]:
-        """Run a step. With fair takes, a statement finds one task of each utube: repeat it for up to `n`."""
-        if not self.fair or values["n"] == 1 or step.source != READY:
+        """Run a step. By turns, repeat it for up to `n` tasks."""
+        if not self.by_turns or values["n"] == 1 or step.source != READY:
             rows = self.executor.run(step, values, begun)
             if rows and self.floors.tubes and step.target == TAKEN:
                 self.floors.took(values["tube"], max(row[self._key_at] for row in rows))
@@ -223,18 +223,18 @@ class Takes(Generic[T]):
 
     def _by_turns(self, step: Step, values: dict[str, Any]) -> list[Row]:
         # In one transaction: else a task could fall due, and be taken again in the next round.
-        utubes, n, rows = self.executor.dialect.moves.groups, values["n"], list[Row]()
-        assert utubes is not None
-        last: int | None = utubes.last_change(self.store)
+        heads, n, rows = self.executor.dialect.heads, values["n"], list[Row]()
+        assert heads is not None
+        last: int | None = heads.last_change(self.store)
         while last is not None and (found := self.executor.run(step, values)):
             self.tasks.sort(found)
             rows += found
-            last = None if len(rows) == n else utubes.look_again(self.store, last)
+            last = None if len(rows) == n else heads.look_again(self.store, last)
             values = values if n == self.executor.dialect.no_limit else {**values, "n": n - len(rows)}
         return rows
 
     def _in_order(self, rows: list[Row], token: str | None) -> list[T]:
-        if not self.fair:  # else each round is sorted
+        if not self.by_turns:  # else each round is sorted
             self.tasks.sort(rows)
         if token is None:
             return self.tasks.returned_all(rows)
@@ -269,7 +269,7 @@ class Takes(Generic[T]):
         if swept.moved and (alone or (swept.moved >= PER_MOVE and self._finds(queries.behind_due, values))):
             return Swept(True, self.timers.sweep())
         if swept.readied or (swept.refreshed and not self.store.in_transaction()):
-            return self.timers.ready_batch(only_groups=not swept.readied)
+            return self.timers.ready_batch(only_heads=not swept.readied)
         return None
 
     def _wait_for_others(

@@ -16,7 +16,7 @@ from xq.core import time
 from xq.core.compile import EVERYWHERE, Fence, Lost, Near, Selector
 from xq.core.errors import BadValue, shown
 from xq.core.kinds import PERMANENT
-from xq.core.machine import DIRTY_GROUPS, OLD_HISTORY, PLUS_ONE, READY, SETTLE, TAKEN, UNTIMED, Transition, duty_of
+from xq.core.machine import DIRTY_HEADS, OLD_HISTORY, PLUS_ONE, READY, SETTLE, TAKEN, UNTIMED, Transition, duty_of
 from xq.core.tokens import lock_of
 from xq.core.values import Parts, named
 from xq.core.words import never_finished
@@ -198,7 +198,7 @@ class Timers:
         self._next_at = 0.0  # when the maintenance thread may do its next batch, on that clock
         self._read_all_at = -READ_ALL  # when `raise_floors` last looked at all timers, on that clock
         self._timers = {duty_of(timer): timer for timer in self.machine.due}
-        self._readying = {DIRTY_GROUPS, *(duty for duty, timer in self._timers.items() if timer.target == READY)}
+        self._readying = {DIRTY_HEADS, *(duty for duty, timer in self._timers.items() if timer.target == READY)}
         self._refused = False  # whether the database has refused a change of `_time_unowned`
 
     def left(self, near: Near = EVERYWHERE) -> dict[str, float]:
@@ -262,9 +262,9 @@ class Timers:
             moves += swept.moved
         return moves
 
-    def ready_batch(self, only_groups: bool = False) -> Swept:
+    def ready_batch(self, only_heads: bool = False) -> Swept:
         """Move a batch for each timer whose tasks become ready, and refresh a batch of group heads."""
-        return self._sweep_batch({DIRTY_GROUPS} if only_groups else self._readying)
+        return self._sweep_batch({DIRTY_HEADS} if only_heads else self._readying)
 
     def _sweep_batch(self, due: Collection[str], within: bool = False) -> Swept:
         """Do a batch for each of these duties, and refresh the groups whose tasks it moves."""
@@ -281,8 +281,8 @@ class Timers:
                 moved, refused = moved + batch.moved, refused + batch.refused
                 readied += batch.moved if timer.target == READY else 0
         forgotten = self._forget(begun) if OLD_HISTORY in due else 0
-        is_dirty = DIRTY_GROUPS in due or (moved and binding.dialect.moves.has_dirty_groups)
-        refreshed = self.refresh_groups() if is_dirty else 0
+        is_dirty = DIRTY_HEADS in due or (moved and binding.dialect.moves.has_dirty_heads)
+        refreshed = self.refresh_heads() if is_dirty else 0
         readied += self.settling.look(within) if SETTLE in due else 0
         return Swept(bool(due), moved, forgotten, refused, refreshed, readied)
 
@@ -313,9 +313,9 @@ class Timers:
             self.unattended.log.log(level, "ttr cannot begin for taken tasks without an owner: %s", error)
             self._refused = True
 
-    def refresh_groups(self, mine: bool = False) -> int:
+    def refresh_heads(self, mine: bool = False) -> int:
         """Refresh a batch of dirty group heads, with `mine` those of the open transaction. Return their number."""
-        return self.executor.dialect.queries.refresh_groups(self.executor, mine)
+        return heads.refresh(self.executor, mine) if (heads := self.executor.dialect.heads) else 0
 
     def _forget(self, begun: Begun) -> int:
         """Delete a batch of the history that is older than the feature keeps it. Return the number of rows."""

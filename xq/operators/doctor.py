@@ -22,6 +22,7 @@ from xq.engine.stats import counters, told_of, writes
 from xq.engine.unmovable import Unmovable
 from xq.operators.filters import quoted
 from xq.operators.inspection import Inspection, Snapshot, place
+from xq.sql.slice import Hidden
 
 LONG: Final = 60.0  # seconds after which a standstill, an open transaction or a due schedule is reported
 HANGS: Final = 600.0  # seconds, or the ttr, after which a taken task is reported
@@ -138,7 +139,6 @@ class Doctor(Inspection):
             yield f"it is {word}: nothing moves it but a call"
 
     def _held(self, task: Any, parts: Parts, now: float) -> Iterator[str]:
-        key = named(parts)
         for column in ("runat", "deadline"):
             timer, left = self.machine.timer(READY, column), self._left(task, column, now)
             if timer is not None and left is not None and left <= 0:
@@ -147,21 +147,14 @@ class Doctor(Inspection):
         for pause in self.pauses.all():
             if (pause.tube, pause.group) in ((None, None), (tube, None), (None, group)):
                 yield f"{place(pause)} is paused: {self._resume(pause)} ends that"
-        guard, utube = self.machine.turns, self.tasks.in_role(task, "utube")
-        if guard is not None and utube is not None:
-            takers = self._run(self.questions.takers, **key)
-            ((most,),) = self._run(self.questions.limit_of_utube, **key)
-            if len(takers) >= most:
-                keys = ", ".join(shown(self.tasks.app_key(tuple(row))) for row in takers[:LISTED])
-                yield f"its utube {shown(utube)} is busy with task{'s' * (len(takers) > 1)} {keys}"
-        if guard is not None:
-            for *first, its in self._run(self.questions.first_of_utube, **key):
-                before = self.tasks.app_key(tuple(first))
-                if before != self.tasks.app_key(parts):  # a take sees a utube's first task only, also one with a tube
-                    where = "" if its == tube else f", in {'no tube' if its is None else f'the tube {shown(its)}'}"
-                    yield f"task {shown(before)} of its utube comes first{where}"
+        hidden = Hidden(
+            self._run,
+            named(parts),
+            lambda role: self.tasks.in_role(task, role),
+            lambda row: shown(self.tasks.app_key(tuple(row))),
+        )
         for slice in self.executor.dialect.slices:
-            yield from slice.why(self._run, key)
+            yield from slice.why(hidden)
         yield from self._no_taker()
 
     def _in_line(self) -> str:

@@ -41,7 +41,7 @@ class Questions:
         None if no index has all tasks in this state.
         """
         index = {TAKEN: self.terms.index_of_taken, "W": "runat"}.get(state, f"oldest_{state}")
-        if index not in self.objects.wanted_indexes() or (self.objects.groups and state == READY):
+        if index not in self.objects.wanted_indexes() or (self.terms.heads and state == READY):
             return None
         mine, roles = (
             self.terms.is_state(state),
@@ -144,26 +144,6 @@ class Questions:
     # why a task is not running, and what happened last
 
     @property
-    def takers(self) -> str:
-        """A query for the keys of taken tasks in the same utube as the task with a key."""
-        role = self.terms.roles["utube"]
-        its = f"SELECT {self.terms.as_text(f'xq_its.{role}')} FROM {self.terms.table_in_schema} AS xq_its"
-        same = f"{self.terms.as_text(role)} = ({its} WHERE {self.terms.by_key('xq_its.')})"
-        taken = f"{self.terms.table_in_schema} WHERE {self.terms.is_state(TAKEN)}"
-        return f"SELECT {', '.join(self.terms.keys)} FROM {taken} AND {same}"
-
-    @property
-    def first_of_utube(self) -> str:
-        """A query for the key, and the tube if there is that role, of the first ready task in a task's utube."""
-        groups, terms = self.objects.groups, self.terms
-        assert groups
-        its = f"SELECT {groups.head('xq_its')} FROM {terms.table_in_schema} AS xq_its WHERE {terms.by_key('xq_its.')}"
-        ready = f"{terms.is_state(READY)} AND {groups.of_utube(f'({its})', '')}"
-        tube = terms.value_of("tube", terms.roles["tube"]) if "tube" in terms.roles else "NULL"
-        columns = ", ".join([*terms.keys, tube])
-        return f"SELECT {columns} FROM {terms.table_in_schema} WHERE {ready} ORDER BY {terms.order} LIMIT 1"
-
-    @property
     def often_taken(self) -> str:
         """A query for up to `:n` unfinished tasks taken `:least` times or more; "" without the role attempts."""
         if not (attempts := self.terms.roles.get("attempts")):
@@ -216,11 +196,3 @@ class Questions:
         spent = f"SELECT source, {dur_us} AS dur_us, {least} AS least_us FROM {history} WHERE id > :since"
         longer = "CASE WHEN dur_us IS NULL THEN 1 ELSE 0 END"
         return f"SELECT source, COALESCE(dur_us, least_us), {longer} FROM ({spent}) AS spent WHERE source <> '{ABSENT}'"
-
-    @property
-    def limit_of_utube(self) -> str:
-        """A query for how many tasks of a task's utube may be taken."""
-        groups, terms = self.objects.groups, self.terms
-        assert groups
-        its = f"SELECT {groups.head(terms.table)} AS utube FROM {terms.table_in_schema} WHERE {terms.by_key()}"
-        return f"SELECT {groups.limit('xq_its.utube')} FROM ({its}) AS xq_its"

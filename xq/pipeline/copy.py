@@ -246,8 +246,8 @@ class Copy:
         keyed = ([row[0], dialect.limits.key_of(row[3]), *row[2:]] for row in rows)
         for some in chunks(keyed, BATCH):
             self.target.write(limits, some, replaces=True)
-        if dialect.groups:
-            dialect.groups.relimit(self.target.store, "")
+        if dialect.heads:
+            dialect.heads.relimit(self.target.store, "")
 
     def _has_changed(self, counters: list[Any], digest: int) -> bool:
         source = self.source

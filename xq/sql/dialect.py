@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from xq.sql.groups import Groups
 from xq.sql.installer.installer import Installer
 from xq.sql.links import Links
 from xq.sql.moves import TaskMoves
@@ -50,7 +49,6 @@ class Dialect(Rows):
     values (uuids0, uuids1 ...), and `chosen` a condition.
     """
 
-    groups_kind: type[Groups]
     moves_kind: type[TaskMoves]
     queries_kind: type[Queries]
     installer_kind: type[Installer]
@@ -58,11 +56,6 @@ class Dialect(Rows):
     @cached_property
     def records(self) -> Records:
         return Records(self)
-
-    @cached_property
-    def groups(self) -> Groups | None:
-        guard = self.machine.turns
-        return self.groups_kind(self, guard) if guard else None
 
     @cached_property
     def links(self) -> Links:
@@ -80,12 +73,12 @@ class Dialect(Rows):
 
     @cached_property
     def moves(self) -> TaskMoves:
-        return self.moves_kind(self, self.groups)
+        return self.moves_kind(self)
 
     @cached_property
     def queries(self) -> Queries:
-        return self.queries_kind(self, self.groups)
+        return self.queries_kind(self)
 
     @cached_property
     def installer(self) -> Installer:
-        return self.installer_kind(self, self.groups)
+        return self.installer_kind(self)

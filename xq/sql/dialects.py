@@ -10,6 +10,6 @@ from xq.sql.postgres.postgres_dialect import Postgres
 from xq.sql.shared import SharedSql
 from xq.sql.sqlite.sqlite_dialect import Sqlite
 
-DIALECTS: Mapping[str, type[Dialect]] = {"sqlite": Sqlite, "postgres": Postgres, "mariadb": Mariadb}
+DIALECTS: Mapping[str, type[Dialect]] = {each.database: each for each in (Sqlite, Postgres, Mariadb)}
 # The SQL for the tables that all queues in a database share.
 SHARED: Mapping[str, type[SharedSql]] = {engine: kind.shared_kind for engine, kind in DIALECTS.items()}

@@ -32,6 +32,7 @@ SHARED_TEXTS = Path(__file__).parent / "shared.sql"
 class Language(ABC):
     """SQL in this database's own way, whatever table it is about; it runs on a store's connections."""
 
+    database: ClassVar[str]  # its name, as in DIALECTS
     is_local: ClassVar[bool]  # whether the database has one writer at a time, so that no statement locks rows
     most_values: int  # of one statement
     first_schema = ""  # SQL for the schema of a server where xq has its records

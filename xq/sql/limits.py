@@ -12,7 +12,6 @@ from typing import Final
 
 from xq.sql.terms import Terms
 
-IS_VERSION: Final = "feature = '' AND value = '' AND is_set = 1"
 PER_INSERT: Final = 500  # rows
 
 
@@ -33,18 +32,6 @@ class Limits:
     def applies(self, feature: str) -> str:
         """Return a query for the limit that applies to the value with the key `:value`."""
         return f"SELECT {self.of(feature, ':value')}"
-
-    @property
-    def version(self) -> str:
-        """SQL for the version of the limits of utube, a number that each change of them raises."""
-        return f"COALESCE((SELECT n FROM {self.table} WHERE {IS_VERSION}), 0)"
-
-    @property
-    def raise_version(self) -> str:
-        """SQL that raises the version. A second transaction that does so waits for the first."""
-        made = f"INSERT INTO {self.table} (feature, value, is_set, n, slack, given) VALUES ('', '', 1, 1, 0, '')"
-        name = self.terms.quote(self.terms.name("limit"))
-        return made + self.terms.on_conflict("feature, value, is_set", f"n = {name}.n + 1")
 
     def key_of(self, value: str | None) -> str:
         """Return the key of a value, and of the queue."""

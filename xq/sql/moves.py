@@ -14,7 +14,7 @@ from xq.core.connections import Run
 from xq.core.kinds import fits_a_column
 from xq.core.machine import ABSENT, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Marker, Sql
 from xq.core.tokens import UUID_LENGTH
-from xq.sql.groups import Groups
+from xq.sql.heads import Heads
 from xq.sql.named import filled
 from xq.sql.rows import Rows
 
@@ -22,20 +22,18 @@ from xq.sql.rows import Rows
 class TaskMoves(ABC):
     """Compiles changes in the transition table, and puts with their guards, to statements."""
 
-    groups: Groups | None  # the SQL of the group heads; None without the feature utube
-
-    def __init__(self, terms: Rows, groups: Groups | None) -> None:
-        self.terms, self.groups = terms, groups
+    def __init__(self, terms: Rows) -> None:
+        self.terms = terms
 
     @cached_property
-    def has_dirty_groups(self) -> bool:
-        """Whether groups may be dirty, so that a take must refresh them to find all tasks."""
-        return self.groups is not None and bool(self.groups.any_dirty)
+    def has_dirty_heads(self) -> bool:
+        """Whether heads may be dirty, so that a take must refresh them to find all tasks."""
+        return self.terms.heads is not None and bool(self.terms.heads.any_dirty)
 
     @cached_property
     def may_pass_by(self) -> bool:
-        """Whether a take may skip a ready task because another statement has locked its row or its group."""
-        return self.has_dirty_groups
+        """Whether a take may skip a ready task because another statement has locked its row or its head."""
+        return self.has_dirty_heads
 
     # which rows
 
@@ -74,14 +72,14 @@ class TaskMoves(ABC):
             "take": f" AND {owner} = :token",
         }[rows.fence]
 
-    def heads_for(self, rows: Selector) -> Groups | None:
-        """Return the group heads if the selector finds these rows by them, else None."""
-        return self.groups if rows.state == READY and rows.way in ("first", "oldest") else None
+    def heads_for(self, rows: Selector) -> Heads | None:
+        """Return the heads if the selector finds these rows by them, else None."""
+        return self.terms.heads if rows.state == READY and rows.way in ("first", "oldest") else None
 
     def select(self, columns: str, rows: Selector) -> str:
         """Return a query for rows without their keys, which locks them: the first one, or the first `n`."""
-        if utubes := self.heads_for(rows):
-            return utubes.select(columns, rows)
+        if heads := self.heads_for(rows):
+            return heads.select(columns, rows)
         by, chosen = self.terms.choice(rows)
         # A take waits for no other, so it skips what others have locked.
         some = f"WHERE {chosen} LIMIT {self.terms.limit(rows)}{self.terms.skip}"

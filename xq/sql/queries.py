@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from xq.core.compile import EVERYWHERE, Near, Selector, Statement
-from xq.core.connections import Connections, Runs
+from xq.core.connections import Connections
 from xq.core.machine import (
     ABSENT,
     ANY_READY,
-    DIRTY_GROUPS,
+    DIRTY_HEADS,
     ENDED,
     LONGEST,
     OLD_HISTORY,
@@ -22,8 +22,6 @@ from xq.core.machine import (
     UNTIMED,
     duty_of,
 )
-from xq.sql.dirty_groups import ServerGroups
-from xq.sql.groups import Groups
 from xq.sql.links import Links
 from xq.sql.named import beside, filled
 from xq.sql.rows import Rows
@@ -35,10 +33,8 @@ LATE, SOON = 2.0, 1.0  # seconds since, and until, the times of the timers that 
 class Queries:
     """Queries on one queue, and SQL that adds up and prunes its counters and its history."""
 
-    groups: Groups | None
-
-    def __init__(self, terms: Rows, groups: Groups | None) -> None:
-        self.terms, self.groups = terms, groups
+    def __init__(self, terms: Rows) -> None:
+        self.terms = terms
         self._next_due, self._times_left = dict[bool, str](), dict[bool, list[str]]()
 
     # tasks
@@ -74,23 +70,23 @@ class Queries:
 
     @cached_property
     def _any_ready(self) -> str:
-        if self.groups:
-            queries = self.groups.candidates(["1"], Selector("first", READY))
-            found = [f"EXISTS ({look})" for look in [*queries, *filter(None, [self.groups.any_dirty])]]
+        if heads := self.terms.heads:
+            queries = heads.candidates(["1"], Selector("first", READY))
+            found = [f"EXISTS ({look})" for look in [*queries, *filter(None, [heads.any_dirty])]]
             return f"SELECT 1{self.terms.absent_rows} WHERE {' OR '.join(found)}"
         ready = f"{self.terms.is_state(READY)}{self.terms.not_due(READY)}{self.terms.takeable}"
         return f"SELECT 1 FROM {self.terms.read_by(f'oldest_{READY}')} WHERE {ready} LIMIT 1"
 
     def ready(self, rows: Selector) -> str:
-        """Return a query, without locks, that finds a row if there is such a task, or a dirty group."""
-        if self.groups:
-            return self.groups.ready(rows)
+        """Return a query, without locks, that finds a row if there is such a task, or a dirty head."""
+        if self.terms.heads:
+            return self.terms.heads.ready(rows)
         by, chosen = self.terms.choice(rows)
         return f"SELECT 1 FROM {self.terms.table_in_schema}{by} WHERE {chosen} LIMIT {self.terms.limit(rows)}"
 
     def first(self, rows: Selector) -> list[str]:
         """Return queries for the keys from which a take chooses the first. They skip locked rows, and lock theirs."""
-        by, chosen = ("", "") if self.groups else self.terms.choice(rows)
+        by, chosen = ("", "") if self.terms.heads else self.terms.choice(rows)
         keys = [f"{self.terms.table}.{key}" for key in self.terms.keys]
         plain = (
             f"SELECT {', '.join(keys)} FROM {self.terms.table_in_schema}{by} WHERE {chosen} LIMIT 1{self.terms.skip}"
@@ -98,16 +94,12 @@ class Queries:
         return [
             f"SELECT {', '.join(keys)} FROM {self.terms.table_in_schema}{self.terms.by_primary} "
             f"WHERE {self.terms.key} = ({query}) AND {self.terms.is_state(READY)}{self.terms.skip}"
-            for query in (self.groups.candidates(keys, rows) if self.groups else [plain])
+            for query in (self.terms.heads.candidates(keys, rows) if self.terms.heads else [plain])
         ]
 
     def behind_due(self, rows: Selector) -> str:
         """Return a query that finds a row if an open group may have such a task behind due ones; else ""."""
-        return self.groups.behind_due(rows) if self.groups else ""
-
-    def refresh_groups(self, executor: Runs, mine: bool) -> int:
-        """Refresh the dirty groups, as `ServerGroups.refresh`. Returns how many rows were refreshed."""
-        return 0
+        return self.terms.heads.behind_due(rows) if self.terms.heads else ""
 
     # taken tasks without an owner
 
@@ -194,8 +186,8 @@ class Queries:
         if settled:
             either = " OR ".join(f"EXISTS ({look})" for look in settled)
             times[SETTLE] = f"SELECT 0 AS at{self.terms.absent_rows} WHERE {either}"
-        if self.groups and self.groups.any_dirty:
-            times[DIRTY_GROUPS] = self.groups.any_dirty
+        if self.terms.heads and self.terms.heads.any_dirty:
+            times[DIRTY_HEADS] = self.terms.heads.any_dirty
         return [f"'{duty}' AS duty, at - {now} AS seconds FROM ({time}) AS times" for duty, time in times.items()]
 
     def next_due(self, near: Near = EVERYWHERE) -> str:
@@ -343,11 +335,6 @@ class Queries:
 
 class ServerQueries(Queries):
     """Triggers append rows to the counters, so that no transaction waits for another; `roll_up` merges them."""
-
-    groups: ServerGroups | None
-
-    def refresh_groups(self, executor: Runs, mine: bool) -> int:
-        return self.groups.refresh(executor, mine) if self.groups else 0
 
     @property
     def counters(self) -> str:

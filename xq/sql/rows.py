@@ -9,6 +9,7 @@ from functools import cached_property
 from xq.core.compile import SKIPS, Selector
 from xq.core.machine import READY, TAKEN
 from xq.sql.floors import Floors
+from xq.sql.heads import Heads
 from xq.sql.limits import Limits
 from xq.sql.members import Members
 from xq.sql.slice import Slice
@@ -29,6 +30,11 @@ class Rows(Terms):
     def charges(self) -> Slice | None:
         """The slice that charges takes."""
         return next((slice for slice in self.slices if slice.charges), None)
+
+    @cached_property
+    def heads(self) -> Heads | None:
+        """The heads through which takes find tasks; None if they find them by an index alone."""
+        return next((slice.heads for slice in self.slices if slice.heads), None)
 
     @cached_property
     def takeable(self) -> str:

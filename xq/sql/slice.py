@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from xq.core.compile import Charge as Charge
 from xq.sql.effects import Effect as Effect
+from xq.sql.heads import Heads
 from xq.sql.terms import Terms
+
+
+class Hidden(NamedTuple):
+    """A ready task that a slice may hide, for `Slice.why`."""
+
+    run: Callable[..., list[Any]]  # runs a query with values by name
+    key: Mapping[str, Any]  # the values that `terms.by_key()` names
+    role: Callable[[str], Any]  # returns what the application's field for a role holds; None without such a field
+    named: Callable[[Sequence[Any]], str]  # returns a key, as a row's first columns, as messages show it
 
 
 class Slice:
@@ -54,6 +64,8 @@ class Slice:
         """Return SQL that runs when the limit with the key `:value` was changed; '' is the queue's."""
         return ""
 
+    heads: Heads | None = None  # through which takes find tasks; one feature of a queue may have some
+
     effects: Sequence[Effect] = ()  # what changes of rows write beside them
 
     def holes(self, version: str, old: str, was: str) -> Mapping[str, str]:
@@ -62,10 +74,9 @@ class Slice:
 
     reason = "a feature hides it now"  # what `why` says of a ready task that it hides
 
-    def why(self, run: Callable[..., list[Any]], key: Mapping[str, Any]) -> Iterator[str]:
-        """Yield in sentences why this hides the ready task with this key. `run` runs a query with values by name."""
+    def why(self, task: Hidden) -> Iterator[str]:
+        """Yield in sentences why this hides a ready task."""
         terms = self.terms
-        if self.takeable and not run(
-            f"SELECT 1 FROM {terms.table_in_schema} WHERE {terms.by_key()}{self.takeable}", **key
-        ):
+        its = f"SELECT 1 FROM {terms.table_in_schema} WHERE {terms.by_key()}"
+        if self.takeable and not task.run(f"{its}{self.takeable}", **task.key):
             yield self.reason

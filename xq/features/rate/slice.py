@@ -15,13 +15,12 @@ for the times in the history, even if the take then waits for a lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from xq.core.words import lasting
 from xq.sql.limits import Limits
 from xq.sql.shared import RATES
-from xq.sql.slice import Charge, Slice
+from xq.sql.slice import Charge, Hidden, Slice
 from xq.sql.terms import Terms
 
 FULL_US = f"{RATES}.full_us"
@@ -114,9 +113,9 @@ class RateSlice(Slice):
         meant = f"{key} = :value OR (:value = '' AND NOT EXISTS ({own}))"  # the queue's is that of values without one
         return f"UPDATE {RATES} SET full_us = {self.latest} WHERE {mine} AND ({meant})"
 
-    def why(self, run: Callable[..., list[Any]], key: Mapping[str, Any]) -> Iterator[str]:
+    def why(self, task: Hidden) -> Iterator[str]:
         its = f"(SELECT {self.bucket} FROM {self.terms.table_in_schema} WHERE {self.terms.by_key()})"
         left = f"SELECT full_us - ({self.latest}) FROM {RATES} WHERE {self.mine} AND bucket = {its}"
-        ((left_us,),) = run(left, **key) or [(None,)]
+        ((left_us,),) = task.run(left, **task.key) or [(None,)]
         if left_us is not None and left_us > 0:
             yield f"the limit of the feature rate is used up: it has a token in {lasting(left_us / 1_000_000)}"

@@ -417,11 +417,11 @@ class Findings:
             return  # there are no counters, or those of another definition, or not all rows are seen
         changed = [f"the {kind} {name} is not as install() makes it" for name, kind in sorted(self.changed().items())]
         yield changed, self.store.command("install")
-        if self.dialect.groups:
-            ((wrong,),) = self.store.execute(self.dialect.groups.wrong)
+        if heads := self.dialect.heads:
+            ((wrong,),) = self.store.execute(heads.wrong)
             if wrong:
                 yield (
-                    [f"{wrong} heads of utubes are not as the table has them: recount() repairs it"],
+                    [f"{wrong} heads of {heads.name}s are not as the table has them: recount() repairs it"],
                     self.store.command("recount"),
                 )
         yield from self._unseen()

@@ -42,7 +42,7 @@ class Installation(Findings):
 
         `stale`: what `refuse_if_reached` returns. `columns`: whether to add the columns that xq brings.
         """
-        heads = self.dialect.groups.built if self.dialect.groups else []
+        heads = self.dialect.heads.built if self.dialect.heads else []
         filling = [self.queries.count_what_is_there, *heads, *self._timing]
         added = self.installer.add_own(self.store) if columns and self.store.adds_columns else []
         statements = [*added, *stale, *self._statements(), *filling, *self._recording]
@@ -122,8 +122,8 @@ class Installation(Findings):
                 if self.is_whole():  # else another process has uninstalled it since
                     for sql in self.dialect.limits.defaults if self.dialect.limits else ():
                         self.store.execute(sql)
-                    if self.dialect.groups:
-                        self.dialect.groups.relimit(self.store, "")
+                    if self.dialect.heads:
+                        self.dialect.heads.relimit(self.store, "")
                     self.record()
                     return
         self._refuse_user()
@@ -409,10 +409,10 @@ class Installation(Findings):
             self.dialect.one_at_a_time(self.store, within)  # two at once would correct the counters twice
             for (tube, state), n in self._corrections().items():
                 self.add_counter(tube, "", state, n)
-            utubes = self.dialect.groups
+            heads = self.dialect.heads
             # What a limit that was lowered since has left taken is no reason to refuse.
-            is_first = utubes is not None and "utube" not in self._recorded().get("features", {})
-            built = [utubes.alone, *(utubes.built_first if is_first else utubes.built)] if utubes else []
+            is_first = heads is not None and heads.name not in self._recorded().get("features", {})
+            built = [heads.alone, *(heads.built_first if is_first else heads.built)] if heads else []
             for sql in [*self.installer.continuing, *built]:
                 if sql:
                     self.store.execute(sql)

@@ -12,7 +12,6 @@ from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError
 from xq.core.machine import TAKEN
 from xq.core.schema import OWN
-from xq.sql.groups import Groups
 from xq.sql.installer.objects import Object, Objects
 from xq.sql.named import filled
 from xq.sql.rows import Rows
@@ -26,8 +25,8 @@ class Installer(ABC):
 
     objects_kind: type[Objects]
 
-    def __init__(self, terms: Rows, groups: Groups | None) -> None:
-        self.terms, self.objects = terms, self.objects_kind(terms, groups)
+    def __init__(self, terms: Rows) -> None:
+        self.terms, self.objects = terms, self.objects_kind(terms)
 
     def prepare(self, store: Connections) -> None:
         """Set up the database for queues, as far as a transaction cannot do that.

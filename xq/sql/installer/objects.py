@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 from xq.core.machine import GUARDED, LEFT, ONWARD, READY, TAKEN
 from xq.sql.effects import STALE, TRANSITIONS, TRANSITIONS_OF_TUBES, WAITS, Effect
-from xq.sql.groups import Groups
 from xq.sql.installer.views import views
 from xq.sql.links import Links
 from xq.sql.rows import Rows
@@ -35,10 +35,8 @@ class Object:
 class Objects(ABC):
     """The objects that belong to a queue, besides the application's table."""
 
-    groups: Groups | None
-
-    def __init__(self, terms: Rows, groups: Groups | None) -> None:
-        self.terms, self.groups = terms, groups
+    def __init__(self, terms: Rows) -> None:
+        self.terms = terms
         self.links = Links(terms) if "after" in terms.roles else None
         self._mine: tuple[object, list[Object]] | None = None
 
@@ -71,17 +69,17 @@ class Objects(ABC):
 
     def side_tables(self) -> list[Object]:
         """Return the tables that belong to this queue alone."""
-        utubes = self.groups
         names = ["count", "wait", *["history"] * self.terms.has_history, *["after"] * bool(self.links)]
         names += ["group"] * bool(self.terms.members) + ["back"] * bool(self.terms.floors)
         names += ["limit"] * bool(self.terms.limits)
-        texts = {**dict(zip(names, names)), **(utubes.tables if utubes else {})}
-        of_heads = self.heads_values(utubes) if utubes else {}
         rows = {"limit": [*limits.defaults]} if (limits := self.terms.limits) else {}
-        made = {suffix: self._side_table(suffix, text, of_heads) for suffix, text in texts.items()}
+        made = {name: self._side_table(name, texts(self.tables_file)[name]) for name in names}
+        if heads := self.terms.heads:
+            known = heads.of_tables(self.stored)
+            made |= {name: self._side_table(name, texts(heads.file)[of], known) for name, of in heads.tables.items()}
         return [self.made("table", suffix, *create, *rows.get(suffix, ())) for suffix, create in made.items()]
 
-    def _side_table(self, suffix: str, text: str, of_heads: Mapping[str, str]) -> tuple[str, ...]:
+    def _side_table(self, suffix: str, text: str, more: Mapping[str, str] = MappingProxyType({})) -> tuple[str, ...]:
         keys, parts = self.terms.keys, self.terms.parts
         known = {
             "engine": self.terms.engine,
@@ -93,11 +91,11 @@ class Objects(ABC):
             "name": self.terms.side(suffix),
             **self.names_beside(suffix),
         }
-        return statements(texts(self.tables_file)[text], self._words(), {**known, **of_heads})
+        return statements(text, self._words(), {**known, **more})
 
-    @abstractmethod
-    def heads_values(self, utubes: Groups) -> dict[str, str]:
-        """Return the values for the head table's text."""
+    def stored(self, table: str, column: str, kind: str, made: str, index: str, listed: str, unique: str = "") -> str:
+        """Return SQL that adds a stored computed column and an index on `listed`, for a database that needs it."""
+        raise NotImplementedError
 
     @abstractmethod
     def names_beside(self, suffix: str) -> dict[str, str]:
@@ -132,13 +130,13 @@ class Objects(ABC):
         found: dict[str, tuple[str, str, bool]] = {}
         for state in self.terms.machine.picked():
             mine = self.terms.is_state(state)
-            if self.groups and state == READY:
-                mine = self.groups.for_others(mine)
+            if self.terms.heads and state == READY:
+                mine = self.terms.heads.for_others(mine)
             found[f"oldest_{state}"] = (self.terms.order, mine, False)
             if "tube" in self.terms.roles and state == READY:
                 found[f"oldest_{state}_of_tube"] = (f"{self.terms.roles['tube']}, {self.terms.order}", mine, False)
-        if self.groups:
-            found["utube"] = self.groups.index
+        if heads := self.terms.heads:
+            found[heads.name] = heads.index
         if members := self.terms.members:
             found["members"] = members.index
         for column in self.terms.timed_columns:
@@ -195,18 +193,22 @@ class Objects(ABC):
         return filled_in(texts(file)[text], self._words(), values)
 
     def _words(self) -> set[str]:
-        words = {"tubes": self.terms.tube_stats, "history": self.terms.has_history, "groups": self.groups}
-        words["fair"] = self.groups and self.groups.fair
+        words = {"tubes": self.terms.tube_stats, "history": self.terms.has_history}
         words |= {"members": self.terms.members, "floors": self.terms.floors, "emptied": LEFT.keys() & self.terms.roles}
         words["delayed"] = self.links and self.terms.machine.choose("W", "after", ["delay"])
-        return {word for word, there in words.items() if there}
+        brought = self.terms.heads.words if self.terms.heads else ()
+        return {*brought, *(word for word, there in words.items() if there)}
+
+    def in_heads(self, known: Mapping[str, str], change: str) -> str:
+        """Return what a trigger does with heads after a change; "" without heads."""
+        return self.terms.heads.in_trigger(change, self._words(), known) if self.terms.heads else ""
 
     def watched(self) -> list[str]:
         """Return the columns whose changes triggers must see."""
         tube = [self.terms.roles["tube"]] if self.terms.tube_stats else []
-        utube = [self.groups.role, *self.groups.watched] if self.groups else []
-        utube += [self.terms.members.role] if self.terms.members else []
-        return list(dict.fromkeys([self.terms.roles["status"], *self.terms.keys, *tube, *utube]))
+        brought = [*(self.terms.heads.watched if self.terms.heads else ())]
+        brought += [self.terms.members.role] if self.terms.members else []
+        return list(dict.fromkeys([self.terms.roles["status"], *self.terms.keys, *tube, *brought]))
 
     def of_version(self, version: str, old: str, was: str) -> dict[str, str]:
         """Return the values that triggers' texts have for a row's version, as `old`, and its conditions, as `was`."""

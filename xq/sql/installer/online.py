@@ -76,7 +76,7 @@ class Installing:
             made = tuple(item for step in changes for item in step.makes)
             changes = [Stage("triggers", "count each write, by triggers", sql, makes=made)]
         yield from changes
-        scans = 2 if self.dialect.groups else 1
+        scans = 2 if self.dialect.heads else 1
         yield Stage(
             "count", "count the tasks that are there, and record the installation", (self.queries.audit,), scans
         )

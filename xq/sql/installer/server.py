@@ -26,7 +26,8 @@ class ServerInstaller(Installer):
 
     def not_online(self, store: Connections) -> str:
         # The triggers count its heads, which must not change until they are built.
-        return "the heads of its utubes are built while no row changes: call install()" if self.objects.groups else ""
+        heads = self.terms.heads
+        return f"the heads of its {heads.name}s are built while no row changes: call install()" if heads else ""
 
     def refuse(self, store: Connections) -> None:
         super().refuse(store)

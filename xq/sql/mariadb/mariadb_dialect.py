@@ -10,7 +10,6 @@ from xq.core.connections import Connection, Connections, Run
 from xq.core.errors import ConfigurationError, shown
 from xq.core.kinds import BYTES, Field, Kind, Row, Table, Values
 from xq.core.machine import Machine
-from xq.sql.mariadb.mariadb_groups import MariadbGroups
 from xq.sql.mariadb.mariadb_installer import MariadbInstaller
 from xq.sql.mariadb.mariadb_language import EXACT_TEXT, MariadbLanguage, MariadbShared
 from xq.sql.mariadb.mariadb_moves import MariadbMoves
@@ -31,7 +30,6 @@ class Mariadb(MariadbLanguage, Server):
 
     no_limit = 2**64 - 1
     shared_kind = MariadbShared
-    groups_kind = MariadbGroups
     moves_kind = MariadbMoves
     queries_kind = MariadbQueries
     installer_kind = MariadbInstaller

@@ -26,6 +26,7 @@ EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 class MariadbLanguage(ServerLanguage):
     """MariaDB's language."""
 
+    database = "mariadb"
     shared_file = Path(__file__).parent / "shared.sql"
     now = f"COALESCE(:now, {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"

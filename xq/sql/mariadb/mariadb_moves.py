@@ -34,7 +34,7 @@ class MariadbMoves(ServerMoves):
     @cached_property
     def may_pass_by(self) -> bool:
         # A take that leaves out tubes locks their rows for a moment, until it has read the tube.
-        return self.has_dirty_groups or "tube" in self.terms.roles
+        return self.has_dirty_heads or "tube" in self.terms.roles
 
     def _of_states(self, rows: Selector) -> str:
         # Not by an index on states: it would miss tasks that move meanwhile to an already read state.
@@ -65,13 +65,8 @@ class MariadbMoves(ServerMoves):
         terms, table = self.terms, f"{self.terms.table_in_schema}{self.terms.by_primary}"
         wanted, same = zip(*((f"{key} AS xq_c{i}", f"{key} = xq_c{i}") for i, key in enumerate(self._keys_of_table)))
         of_tasks = f"{table} ON {' AND '.join(same)}"
-        if utubes := self.heads_for(rows):
-            mine, *others = utubes.candidates(["xq_h.utube AS xq_c0"], rows)
-            heads = f"{utubes.heads} AS xq_h{utubes.by_key} ON xq_h.utube = xq_c0"
-            heads += f" STRAIGHT_JOIN {table} ON {terms.same_wait('xq_h', terms.table)}"
-            found = [(mine, heads, f"{utubes.is_open('xq_h.')} AND {utubes.takeable(rows)}")]
-            if others:
-                found += [(utubes.of_others(wanted, rows), of_tasks, f"{utubes.of_none} AND {utubes.takeable(rows)}")]
+        if heads := self.heads_for(rows):
+            found = heads.by_keys(wanted, of_tasks, rows)
         else:
             by, chosen = terms.choice(rows)
             query = f"SELECT {', '.join(wanted)} FROM {terms.table_in_schema}{by} WHERE {chosen} LIMIT 1"
@@ -84,10 +79,10 @@ class MariadbMoves(ServerMoves):
         return columns + f" INTO {', '.join(self._variables(name))}" * (rows.way in ONE)
 
     def _locks(self, rows: Selector, columns: str) -> dict[str, Any]:
-        one, utubes = rows.way in ONE, self.heads_for(rows)
+        one, heads = rows.way in ONE, self.heads_for(rows)
         mine, other = (self._into(rows, columns, name) for name in NAMES)
         found = {"lock": self._locked(rows, mine)}
-        _, *others = utubes.candidates([other], rows) if utubes else [""]
+        _, *others = heads.candidates([other], rows) if heads else [""]
         for query in others:
             found["others"] = f"{query}{self.terms.skip}"
             # A locking read: a plain one might read an old snapshot, without these rows.

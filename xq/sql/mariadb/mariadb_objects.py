@@ -10,9 +10,7 @@ from pathlib import Path
 from xq.core.acting import LONGEST_REASON, PART
 from xq.core.tokens import UUID_LENGTH
 from xq.sql.effects import on_mariadb, written
-from xq.sql.groups import GroupChange, Groups
 from xq.sql.installer.objects import WRITTEN, Object, Objects
-from xq.sql.mariadb.mariadb_groups import MariadbGroups
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
@@ -30,7 +28,6 @@ def part(n: int | str) -> str:
 class MariadbObjects(Objects):
     """There are no partial indexes."""
 
-    groups: MariadbGroups | None
     # The char columns, and whether each is long, quoted; before the installer has read them, the model's types decide.
     columns = frozenset[str](), dict[str, bool]()
 
@@ -47,14 +44,6 @@ class MariadbObjects(Objects):
 
     tables_file = TABLES
 
-    def heads_values(self, utubes: Groups) -> dict[str, str]:
-        pairs, listed = zip(utubes.columns, self.terms.ordered, strict=True), f"open, {utubes.in_turn()}"
-        return {
-            "ordered_as_columns": ", ".join(f"{self.terms.table}.{mine} AS {column}" for column, mine in pairs),
-            "nulls": ", ".join(["NULL"] * len(utubes.columns)),
-            "open": self.stored(utubes.heads, "open", "BOOLEAN", Groups.is_open(utubes), "open", listed),
-        }
-
     def names_beside(self, suffix: str) -> dict[str, str]:
         lengths = {"letter": 1, "text": 255, "token": 64, "uuid": UUID_LENGTH, "reason": LONGEST_REASON}
         return {name: self.terms.varying(length) for name, length in lengths.items()} | {"digest": DIGEST}
@@ -64,10 +53,9 @@ class MariadbObjects(Objects):
         leading = self.terms.roles["status"]
         listed = columns if columns.startswith(leading) else f"{leading}, {columns}"
         short = ", ".join(self.indexed(column) for column in listed.split(", "))
-        if suffix == "utube" and self.groups:
-            made = self.digest(self.terms.roles["utube"], "utube")
-            made = f"COALESCE({made}, '')" if self.groups.fair else made
-            return self.made("index", suffix, self.stored(table, self.groups.column, DIGEST, made, name, short))
+        if self.terms.heads and suffix == self.terms.heads.name:
+            column, made = self.terms.heads.stored(self.digest)
+            return self.made("index", suffix, self.stored(table, column, DIGEST, made, name, short))
         if unique:
             # There are no partial indexes: a column that is NULL outside some states is in their place. It
             # holds a digest: a text may be too long for an index, and compares as loosely as its collation does.
@@ -77,7 +65,6 @@ class MariadbObjects(Objects):
         return self.made("index", suffix, f"CREATE INDEX IF NOT EXISTS {self.terms.quote(name)} ON {table} ({short})")
 
     def stored(self, table: str, column: str, kind: str, made: str, index: str, listed: str, unique: str = "") -> str:
-        """Return SQL that adds a stored computed column and an index on `listed`."""
         values = {
             "table": table,
             "column": column,
@@ -105,14 +92,10 @@ class MariadbObjects(Objects):
         return f"ALTER TABLE IF EXISTS {self.terms.table_in_schema} {dropped}"
 
     def triggers(self) -> list[Object]:
-        found, utubes = [], self.groups
+        found = []
         for event in ("insert", "update", "delete", *["left"] * ("emptied" in self._words())):
-            changes = utubes.changes_of(event) if utubes else []
-            known = self.in_triggers() | {
-                "name": self.terms.side(event),
-                "groups": "".join(f" {self._changed(change)}" for change in changes),
-            }
-            more = {"effects": partial(self._effects, known)}
+            known = self.in_triggers() | {"name": self.terms.side(event)}
+            more = {"effects": partial(self._effects, known), "heads": partial(self.in_heads, known)}
             found.append(self.made("trigger", event, self.filled_in(TRIGGERS, event, {**known, **more})))
         return found
 
@@ -141,18 +124,3 @@ class MariadbObjects(Objects):
             "by_actor": f"NULLIF({part(3)}, '')",
             "by_reason": f"NULLIF({part(4)}, '')",
         }
-
-    def _changed(self, change: GroupChange) -> str:
-        assert self.groups
-        known = {
-            "when": f"({change.when})",
-            "taken": change.taken,
-            "utube": change.utube,
-            "limit": self.groups.limit(change.utube),
-            "now_served": self.groups.now_served,
-            "heads": self.groups.heads,
-            "adding": self.groups.adding,
-            "dirty_groups": self.groups.dirty_groups,
-            "me": self.groups.me,
-        }
-        return self.filled_in(TRIGGERS, "group_changed", known)

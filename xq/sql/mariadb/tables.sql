@@ -34,21 +34,6 @@ CREATE TABLE IF NOT EXISTS {name}
     given LONGTEXT NOT NULL, since_us BIGINT, actor {text}, reason {reason},
     PRIMARY KEY (feature, value, is_set)){engine};
 
---: heads
--- UNION ALL with a row of NULL: its columns may be NULL, and are else as the table's.
-CREATE TABLE IF NOT EXISTS {name}
-    (utube {digest} DEFAULT '' PRIMARY KEY, taken BIGINT NOT NULL DEFAULT 0 CHECK (taken <= most),
-    most BIGINT NOT NULL DEFAULT 0, n BIGINT NOT NULL DEFAULT 0, version BIGINT NOT NULL DEFAULT 0
---? fair
-    , served BIGINT NOT NULL DEFAULT 0
---? end
-    ){engine}
-    AS SELECT {ordered_as_columns} FROM {table} UNION ALL SELECT {nulls} LIMIT 0;
-{open};
-
---: dirty_groups
-CREATE TABLE IF NOT EXISTS {name} (id BIGINT AUTO_INCREMENT PRIMARY KEY, utube {digest}, writer BIGINT){engine};
-
 --: stored_column
 -- A column and an index of it, after dropping those of the same names, in one statement: where rows hold a value twice
 -- that may be held once, nothing of it stays. It is stored: InnoDB damages an index of a virtual column, when it purges

@@ -1,5 +1,5 @@
 The triggers of a queue: they count each transition, note it in the history, tell those who wait for the end of a task,
-count the taken tasks of groups, and note which may have another first task.
+and keep heads.
 
 old_state and new_state are the states of a row before and after, 'X' where it is no task.
 
@@ -16,7 +16,7 @@ old_state and new_state are the states of a row before and after, 'X' where it i
 CREATE OR REPLACE TRIGGER {name} AFTER INSERT ON {table} FOR EACH ROW BEGIN
     DECLARE new_state CHAR(1) CHARACTER SET ascii DEFAULT {new};
 --= declared
-    {effects:insert}{groups}
+    {effects:insert}{heads:insert}
 END
 
 --: update
@@ -25,7 +25,7 @@ CREATE OR REPLACE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW BEGIN
     DECLARE new_state CHAR(1) CHARACTER SET ascii DEFAULT {new};
     DECLARE other_key BOOLEAN DEFAULT {other_key};
 --= declared
-    {effects:update}{groups}
+    {effects:update}{heads:update}
 END
 
 --: left
@@ -40,32 +40,5 @@ END
 CREATE OR REPLACE TRIGGER {name} AFTER DELETE ON {table} FOR EACH ROW BEGIN
     DECLARE old_state CHAR(1) CHARACTER SET ascii DEFAULT {old};
 --= declared
-    {effects:delete}{groups}
+    {effects:delete}{heads:delete}
 END
-
---: group_changed
-IF ({when}) THEN
-    BEGIN
-        -- By SELECT INTO, which locks nothing. A head that is there has its limit.
-        DECLARE xq_limit BIGINT;
-        IF ({taken} <> 0) THEN
-            SELECT most INTO xq_limit FROM {heads} WHERE utube = {utube};
-            IF (xq_limit IS NULL) THEN
-                SELECT {limit} INTO xq_limit;
-            END IF;
---? fair
-            INSERT INTO {heads} (utube, taken, n, most, served)
-                VALUES ({utube}, {taken}, xq_limit, xq_limit, IF({taken} > 0, {now_served}, 0)){adding};
---? not fair
-            INSERT INTO {heads} (utube, taken, n, most) VALUES ({utube}, {taken}, xq_limit, xq_limit){adding};
---? end
-        END IF;
-        -- The head of a full group needs no first task.
-        IF ({taken} > 0) THEN
-            SELECT taken < most INTO xq_limit FROM {heads} WHERE utube = {utube};
-        END IF;
-        IF ({taken} <= 0 OR xq_limit) THEN
-            INSERT INTO {dirty_groups} (utube, writer) VALUES ({utube}, {me});
-        END IF;
-    END;
-END IF;

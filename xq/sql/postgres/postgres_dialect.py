@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from xq.core.kinds import BYTES, HISTORY, INTEGERS, Field, Kind
 from xq.sql.floors import Floors
-from xq.sql.postgres.postgres_groups import PostgresGroups
 from xq.sql.postgres.postgres_installer import PostgresInstaller
 from xq.sql.postgres.postgres_language import PostgresLanguage, PostgresShared
 from xq.sql.postgres.postgres_moves import PostgresMoves
@@ -27,7 +26,6 @@ class Postgres(PostgresLanguage, Server):
 
     no_limit = None
     shared_kind = PostgresShared
-    groups_kind = PostgresGroups
     moves_kind = PostgresMoves
     queries_kind = PostgresQueries
     installer_kind = PostgresInstaller

@@ -11,7 +11,6 @@ from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import REFUSALS
 from xq.core.machine import TAKEN
-from xq.sql.dirty_groups import DIRTY
 from xq.sql.installer.installer import VIEW
 from xq.sql.installer.server import ServerInstaller
 from xq.sql.postgres.postgres_objects import PostgresObjects
@@ -194,7 +193,7 @@ class PostgresInstaller(ServerInstaller):
     @property
     def continuing(self) -> Sequence[str]:  # type: ignore[override]
         found = []
-        for suffix in ["history"] * self.terms.has_history + [DIRTY] * (self.objects.groups is not None):
+        for suffix in ["history"] * self.terms.has_history + [*(self.terms.heads.numbered if self.terms.heads else ())]:
             ids = f"pg_get_serial_sequence({self.terms.literal(self.terms.side(suffix))}, 'id')"
             is_behind = f"MAX(id) > COALESCE(pg_sequence_last_value(CAST({ids} AS regclass)), 0)"
             # Only the owner may set it, and others count as well.

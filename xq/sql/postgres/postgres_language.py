@@ -19,6 +19,7 @@ from xq.sql.shared import ALIVE, SharedSql
 class PostgresLanguage(ServerLanguage):
     """PostgreSQL's language."""
 
+    database = "postgres"
     shared_file = Path(__file__).parent / "shared.sql"
     layout = "20"
     # As UPDATE locks: FOR UPDATE would conflict with inserts of rows that refer to this one.

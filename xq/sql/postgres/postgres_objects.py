@@ -12,9 +12,7 @@ from xq.core.compile import Selector
 from xq.core.compile import change as compiled
 from xq.core.kinds import TIMES
 from xq.core.machine import ABSENT, ELSEWHERE, READY
-from xq.sql.dirty_groups import ServerGroups
 from xq.sql.effects import fill, on_postgres, on_postgres_rows, written
-from xq.sql.groups import Groups
 from xq.sql.installer.objects import WRITTEN, Object, Objects
 from xq.sql.links import ENDED, LEAVES, MAY_END
 from xq.sql.members import FEW, SKIPPED
@@ -53,8 +51,6 @@ def dollars(text: str) -> str:
 class PostgresObjects(Objects):
     """Columns of the key in other tables have its types, by CREATE TABLE AS."""
 
-    groups: ServerGroups | None
-
     def drop(self, kind: str, name: str) -> str:
         if kind == "trigger":
             return f"DROP FUNCTION IF EXISTS {self.terms.object(name)}() CASCADE"  # also drops its triggers
@@ -62,15 +58,6 @@ class PostgresObjects(Objects):
         return super().drop(kind, name) + " CASCADE" * (kind == "table" and name == self.terms.name("group"))
 
     tables_file = TABLES
-
-    def heads_values(self, utubes: Groups) -> dict[str, str]:
-        pairs = zip(self.terms.ordered, utubes.columns, strict=True)
-        return {
-            "utube": utubes.head(self.terms.table),
-            "ordered_as_columns": ", ".join(f"{mine} AS {column}" for mine, column in pairs),
-            "order": utubes.in_turn(),
-            "is_open": utubes.is_open(),
-        }
 
     def names_beside(self, suffix: str) -> dict[str, str]:
         names = {
@@ -106,8 +93,7 @@ class Triggers(PostgresObjects):
         while any(here in str(word) for word in known):
             here += "@"
         self.here = mine.quote(here)
-        groups = plain.groups and plain.groups.in_schema(source.schema or here)
-        super().__init__(groups.terms if groups else mine.in_schema(source.schema or here), groups)
+        super().__init__(mine.in_schema(source.schema or here))
         machine, limit = mine.machine, mine.machine.room
         self.limited = mine.guarded_states(limit) if limit else []  # the states that the feature limit counts
         # The states whose tasks may block others: a take finds another task after one has left such a state.
@@ -124,10 +110,12 @@ class Triggers(PostgresObjects):
         new, old = self._of_rows("changed", "new", "is"), self._of_rows("changed", "old", "was")
         found = [self._created("insert", new | old)]
         for event, rows in (("delete", "changed"), ("truncate", f"{self.known['table']} AS changed")):
-            has = {"links": self.links and event == "truncate", "groups": self.groups, "members": self.terms.members}
-            texts = [f"{name}_left_by_{event}" for name, there in has.items() if there]
-            left = " ".join(self.filled_in(TRIGGERS, text, self.known | old) for text in texts)
-            found.append(self._created(event, new | old | {"rows": rows, "left": left}, body="delete_body"))
+            known = self.known | old
+            left = self.filled_in(TRIGGERS, "links_left", known) if self.links and event == "truncate" else ""
+            left += self.in_heads(known, event)
+            if self.terms.members:
+                left += f" {self.filled_in(TRIGGERS, f'members_left_by_{event}', known)}"
+            found.append(self._created(event, new | old | {"rows": rows, "left": left.lstrip()}, body="delete_body"))
         change = self.of_change() | {
             "watched_differ": " OR ".join(map(self.differ, self.watched())),
             "new_timer_is_soon": " OR ".join(
@@ -138,16 +126,16 @@ class Triggers(PostgresObjects):
         found.append(self._created("update", change))
         if self.links:
             found += self._settling(change)
-        if self.groups:
+        if heads := self.terms.heads:
             both = self._of_rows("was", "old", "was") | self._of_rows("became", "new", "is")
-            found.append(self._created("update_utube", both))
+            found.append(self._created(heads.trigger, both, "update_heads_body", "update_heads"))
         return found
 
     def _settling(self, change: Mapping[str, str]) -> list[Object]:
         """Return the triggers for the dependants of tasks that end."""
         assert self.links
         terms, links, machine = self.terms, self.links, self.terms.machine
-        moves, waiting = PostgresMoves(terms, None), Selector("key", "W", column="after")
+        moves, waiting = PostgresMoves(terms), Selector("key", "W", column="after")
         named = {f"k{i}": f"xq_child.{part}" for i, part in enumerate(terms.parts)}
         named |= {"now": "xq_now", "delay": "CAST(split_part(xq_how, ' ', 2) AS float8)"}
 
@@ -195,17 +183,16 @@ class Triggers(PostgresObjects):
             self._created("after_delete", known | {"ends": delete}, body="after_body"),
         ]
 
-    def _created(self, suffix: str, values: Mapping[str, str], body: str = "") -> Object:
-        """Return a trigger and its function, whose text is `body` if it is not its own."""
+    def _created(self, suffix: str, values: Mapping[str, str], body: str = "", text: str = "") -> Object:
+        """Return a trigger and its function, whose texts are `text` and `body` if they are not its own."""
         terms, values = self.plain.terms, {**self.known, **values}
         name, table = terms.quote(terms.name(suffix)), terms.table_in_schema
         mine = {"name": name, "table": table, "function": f"{terms.object(terms.name(suffix))}()"}
-        lines = self.filled_in(
-            TRIGGERS, body or f"{suffix}_body", {**values, "effects": partial(self._effects, values)}
-        )
+        more = {"effects": partial(self._effects, values), "heads": partial(self.in_heads, values)}
+        lines = self.filled_in(TRIGGERS, body or f"{suffix}_body", {**values, **more}).lstrip()
         lines = f"#variable_conflict use_variable\n{lines}"
         function = self.filled_in(TRIGGERS, "create_function", mine | {"body": dollars(lines)})
-        trigger = self.filled_in(TRIGGERS, suffix, values | mine)
+        trigger = self.filled_in(TRIGGERS, text or suffix, values | mine)
         creating = {
             "create_function": terms.literal(function),
             "here": terms.literal(self.here),
@@ -251,10 +238,9 @@ class Triggers(PostgresObjects):
         return f"{part(2)} = {self.terms.literal(self.terms.source_name)} AND {part(6)} = {TEXT_OF_TIME}"
 
     def _known(self) -> dict[str, str]:
-        terms, utubes = self.terms, self.groups
-        ours = self._ours
+        terms, ours = self.terms, self._ours
         event = f"CASE WHEN {ours} THEN {part(1)} ELSE 'write' END"
-        known = {
+        return {
             "table": terms.table_in_schema,
             **{name: terms.side(name) for name in WRITTEN},
             "settle": terms.side("settle"),
@@ -269,21 +255,10 @@ class Triggers(PostgresObjects):
             "by_actor": f"NULLIF({part(3)}, '')",
             "by_reason": f"NULLIF({part(4)}, '')",
         }
-        if utubes:
-            known |= {
-                "heads": utubes.heads,
-                "dirty_groups": utubes.dirty_groups,
-                "adding": utubes.adding,
-                "limit": utubes.limit("xq_new.utube"),
-                "now_served": utubes.now_served,
-                "group_columns": ", ".join(dict.fromkeys([utubes.role, *utubes.watched])),
-            }
-            known["write_groups"] = self.filled_in(TRIGGERS, "write_groups", known)
-        return known
 
     def of_version(self, version: str, old: str, was: str) -> dict[str, str]:
-        terms, status, utubes = self.terms, f"{version}.{self.terms.roles['status']}", self.groups
-        known = super().of_version(version, old, was) | {
+        terms, status = self.terms, f"{version}.{self.terms.roles['status']}"
+        return super().of_version(version, old, was) | {
             f"{was}_ready": terms.is_state(READY, status),
             f"{was}_limited": terms.in_states(self.limited, status),
             f"{was}_blocking": terms.in_states(self.blocking, status),
@@ -291,9 +266,6 @@ class Triggers(PostgresObjects):
             f"{was}_soon": self._soon(version),
             f"{old}_place": f"{version}.{terms.keys[0]}",
         }
-        if utubes:
-            known |= {f"{old}_utube": utubes.head(version), f"{was}_in_group": utubes.is_in(version)}
-        return known
 
     def _of_rows(self, version: str, old: str, was: str) -> dict[str, str]:
         """Return what the texts name for a statement's rows, as `of_version` does."""

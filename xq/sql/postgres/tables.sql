@@ -72,29 +72,3 @@ CREATE INDEX IF NOT EXISTS {name_open} ON {name} (name) WHERE done IS NULL;
 CREATE TABLE IF NOT EXISTS {name}
     (feature text, value text, is_set integer, label text, n bigint NOT NULL, slack bigint NOT NULL,
     given text NOT NULL, since_us bigint, actor text, reason text, PRIMARY KEY (feature, value, is_set));
-
---: heads
-CREATE TABLE IF NOT EXISTS {name} AS
-    SELECT {utube} AS utube, CAST(0 AS bigint) AS taken, CAST(0 AS bigint) AS most, {ordered_as_columns}
-    FROM {table} WITH NO DATA;
---? fair
-ALTER TABLE {name} ADD COLUMN IF NOT EXISTS served bigint NOT NULL DEFAULT 0;
---? end
-CREATE UNIQUE INDEX IF NOT EXISTS {name_key} ON {name} (utube);
-CREATE INDEX IF NOT EXISTS {name_open} ON {name} ({order}) WHERE {is_open};
-ALTER TABLE {name}
-    ADD COLUMN IF NOT EXISTS n bigint NOT NULL DEFAULT 0, ADD COLUMN IF NOT EXISTS version bigint NOT NULL DEFAULT 0;
-ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {name_most};
-ALTER TABLE {name} ADD CONSTRAINT {name_most} CHECK (taken <= most);
-ALTER TABLE {name} ALTER COLUMN taken SET NOT NULL, ALTER COLUMN most SET NOT NULL, ALTER COLUMN most SET DEFAULT 0;
-ALTER TABLE {name} REPLICA IDENTITY FULL;
--- Its rows are replaced all the time; a page has room for their other versions.
-ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0, fillfactor = 50);
-
---: dirty_groups
-CREATE TABLE IF NOT EXISTS {name} AS SELECT {utube} AS utube FROM {table} WITH NO DATA;
-ALTER TABLE {name}
-    ADD COLUMN IF NOT EXISTS id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    ADD COLUMN IF NOT EXISTS writer xid8;
--- Its rows are replaced all the time.
-ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);

@@ -1,5 +1,5 @@
 The triggers of a queue, in PL/pgSQL: they count each transition, note it in the history, record the end of a task for
-its waiters, notify processes, and keep the heads of groups. `--: insert` is a trigger, `--: insert_body` the body of its
+its waiters, notify processes, and keep heads. `--: insert` is a trigger, `--: insert_body` the body of its
 function.
 
 Many rows that a statement inserts or deletes are counted at once. An update is counted row by row: if keys change, the
@@ -41,19 +41,7 @@ CREATE TRIGGER {name} AFTER INSERT ON {table} REFERENCING NEW TABLE AS changed F
 --: insert_body
 --= declared
 BEGIN
-    {effects:insert}
---? groups
-    DECLARE
-        xq_new record;
-    BEGIN
-        FOR xq_new IN WITH xq_c AS MATERIALIZED (
-            SELECT utube, SUM(taken) AS taken FROM (
-                SELECT {new_utube} AS utube, (CASE WHEN {is_taken} THEN 1 ELSE 0 END) AS taken
-                FROM changed WHERE {is_in_group}
-            ) AS xq_e GROUP BY 1
-        ),
-        {write_groups}
-    END;
+    {effects:insert}{heads:insert}
 --? floors
     -- A take may begin above it. This must come after the write, which gives the transaction its number.
     IF (EXISTS (SELECT 1 FROM changed WHERE {is_ready} AND {new_place} < {high})) THEN
@@ -97,7 +85,7 @@ BEGIN
     RETURN NULL;
 END
 
---: links_left_by_truncate
+--: links_left
 DELETE FROM {after};
 
 --: members_left_by_delete
@@ -159,23 +147,6 @@ BEGIN
     RETURN xq_row;
 END
 
---: groups_left_by_delete
-DECLARE
-    xq_new record;
-BEGIN
-    FOR xq_new IN WITH xq_c AS MATERIALIZED (
-        SELECT utube, SUM(taken) AS taken FROM (
-            SELECT {old_utube} AS utube, -(CASE WHEN {was_taken} THEN 1 ELSE 0 END) AS taken
-            FROM changed WHERE {was_in_group}
-        ) AS xq_e GROUP BY 1
-    ),
-    {write_groups}
-END;
-
---: groups_left_by_truncate
-DELETE FROM {heads};
-DELETE FROM {dirty_groups};
-
 --: update
 CREATE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW WHEN (
     -- A change that a trigger must see: of a watched column, or a timer that another program has set.
@@ -225,58 +196,12 @@ BEGIN
     RETURN NULL;
 END
 
---: update_utube
+--: update_heads
 CREATE TRIGGER {name} AFTER UPDATE ON {table} REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT
     EXECUTE FUNCTION {function}
 
---: update_utube_body
--- For the groups of all rows of an update. Row by row, each change of a head would leave a version of it that the next
--- one must step over.
-DECLARE
-    xq_new record;
---? history
-    event_name text := {event};
-    at_us bigint := {at};
---? end
-BEGIN
-    -- The rows that differ, as far as groups are concerned. This is no join: one that is planned for a single row may
-    -- compare every row with every other.
-    FOR xq_new IN WITH xq_c AS MATERIALIZED (
-        SELECT utube, SUM(taken) AS taken FROM (
-            SELECT {old_utube} AS utube, -(CASE WHEN {was_taken} THEN 1 ELSE 0 END) AS taken
-            FROM (SELECT {group_columns} FROM was EXCEPT SELECT {group_columns} FROM became) AS was
-            WHERE {was_in_group}
-            UNION ALL
-            SELECT {new_utube} AS utube, (CASE WHEN {is_taken} THEN 1 ELSE 0 END) AS taken
-            FROM (SELECT {group_columns} FROM became EXCEPT SELECT {group_columns} FROM was) AS became
-            WHERE {is_in_group}
-        ) AS xq_e GROUP BY 1
-    ),
-    {write_groups}
-    RETURN NULL;
-END
-
---: write_groups
--- Writes each head once, however many rows of its group there are, and in the order of utubes, which avoids deadlocks.
-xq_counted AS (
---? fair
-    INSERT INTO {heads} (utube, taken, most, served)
-        SELECT utube, taken, taken, CASE WHEN taken > 0 THEN {now_served} ELSE 0 END
-        FROM xq_c WHERE taken <> 0 ORDER BY 1{adding}
---? not fair
-    INSERT INTO {heads} (utube, taken, most) SELECT utube, taken, taken FROM xq_c WHERE taken <> 0 ORDER BY 1{adding}
---? end
-    RETURNING utube, taken < most AS has_room, n = 0 AS is_new
-),
--- The head of a full group needs no first task.
-xq_marked AS (
-    INSERT INTO {dirty_groups} (utube, writer) SELECT DISTINCT utube, pg_current_xact_id() FROM xq_c
-        WHERE taken <= 0 OR utube IN (SELECT utube FROM xq_counted WHERE has_room OR is_new)
-)
-SELECT utube FROM xq_counted WHERE is_new LOOP
-    -- Takes have made a head before. Its limit is read here alone, since a statement is slower by each query that it has.
-    UPDATE {heads} AS xq_h SET n = {limit}, most = {limit} WHERE xq_h.utube = xq_new.utube;
-END LOOP;
+--: update_heads_body
+{heads:update}
 
 --: after_update
 CREATE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW WHEN ({may_end} OR {leaves}) EXECUTE FUNCTION {function}

@@ -9,7 +9,6 @@ from xq.core.kinds import Field
 from xq.core.tokens import UUID_LENGTH
 from xq.sql.dialect import Dialect
 from xq.sql.sqlite.event_context import EVENT, with_context
-from xq.sql.sqlite.sqlite_groups import SqliteGroups
 from xq.sql.sqlite.sqlite_installer import SqliteInstaller
 from xq.sql.sqlite.sqlite_language import SqliteLanguage, SqliteShared
 from xq.sql.sqlite.sqlite_moves import SqliteMoves
@@ -21,7 +20,6 @@ class Sqlite(SqliteLanguage, Dialect):
 
     no_limit = -1
     shared_kind = SqliteShared
-    groups_kind = SqliteGroups
     moves_kind = SqliteMoves
     queries_kind = SqliteQueries
     installer_kind = SqliteInstaller

@@ -10,10 +10,8 @@ from pathlib import Path
 from xq.core.kinds import INTEGERS, Field
 from xq.core.machine import READY
 from xq.sql.effects import IS_TRANSITION, TRANSITIONS, TRANSITIONS_OF_TUBES, Effect, fill, on_sqlite, written
-from xq.sql.groups import Groups
 from xq.sql.installer.objects import WRITTEN, Object, Objects
 from xq.sql.sqlite.event_context import ACTOR, AT, EVENT, REASON, read
-from xq.sql.sqlite.sqlite_groups import SqliteGroups
 from xq.sql.sqlite.sqlite_queries import MARK, SqliteQueries
 
 MACHINE_TIME = "(julianday('now') - 2440587.5) * 86400.0"  # seconds since 1970
@@ -30,11 +28,9 @@ def microseconds(seconds: str) -> str:
 class SqliteObjects(Objects):
     """Side tables have no rowid, indexes are partial, and a trigger's statements have conditions."""
 
-    groups: SqliteGroups | None
-
     @cached_property
     def queries(self) -> SqliteQueries:
-        return SqliteQueries(self.terms.in_schema(""), None)  # a trigger names no schema
+        return SqliteQueries(self.terms.in_schema(""))  # a trigger names no schema
 
     def drop(self, kind: str, name: str) -> str:
         # Without a schema SQLite searches all attached ones, and might find another queue's index.
@@ -43,7 +39,7 @@ class SqliteObjects(Objects):
     tables_file = TABLES
 
     def names_beside(self, suffix: str) -> dict[str, str]:
-        types = [*enumerate(map(_type, self.terms.source.key))]
+        types = [*enumerate(map(type_of, self.terms.source.key))]
         return {
             "typed_parts": ", ".join(f"{self.terms.parts[i]} {kind}" for i, kind in types),
             "typed_parents": ", ".join(f"p{i} {kind}" for i, kind in types),
@@ -53,37 +49,22 @@ class SqliteObjects(Objects):
             "is_mark": MARK,
         }
 
-    def heads_values(self, utubes: Groups) -> dict[str, str]:
-        fields = [self.terms.source.roles[role] for role in ("utube", *self.terms.source.ordered_by)]
-        typed = zip(["utube", *utubes.columns], map(_type, [*fields, *self.terms.source.key]), strict=True)
-        return {
-            "typed_heads": ", ".join(f"{name} {kind}" for name, kind in typed),
-            "columns": utubes.in_turn(),
-            "is_open": utubes.is_open(),
-            **{name: self.terms.object(self.terms.name(f"{utubes.suffix}_{name}")) for name in ("open", "served")},
-            "heads": self.terms.quote(self.terms.name(utubes.suffix)),
-        }
-
     def index_on(self, suffix: str) -> str:
         return f"{self.terms.side(suffix)} ON {self.terms.table}"
 
     def triggers(self) -> list[Object]:
-        groups = self.groups and self.groups.in_schema("")
-        found = []
-        wanted = {"insert": True, "update": True, "update_task": True, "update_utube": bool(groups), "delete": True}
+        found, heads = [], self.terms.heads
+        texts = dict.fromkeys(self._own, "own") | ({heads.trigger: "update_heads"} if heads else {})
+        wanted = dict.fromkeys(["insert", "update", "update_task", *([heads.trigger] if heads else []), "delete"], True)
         wanted |= dict.fromkeys(self._own, True)
         wanted |= dict.fromkeys(("add_up", "noted", "pruned"), self.queries.history_counts)
         wanted["left"] = "emptied" in self._words()
         for text in (text for text, there in wanted.items() if there):
             known = {**self.in_triggers(), "name": self.terms.side(text)}
-            known["groups"] = ""
-            if groups:
-                changes = groups.changes_of(text.partition("_")[0])
-                known["groups"] = "".join(f" {sql}" for change in changes for sql in groups.on_change(change))
             known["when"] = " OR ".join(f"({fill(effect.when, known)})" for effect in self._own.get(text, ()))
-            more = {"effects": partial(self._effects, text, known)}
+            more = {"effects": partial(self._effects, text, known), "heads": partial(self.in_heads, known)}
             dropped = self.drop("trigger", self.terms.name(text))
-            sql = self.filled_in(TRIGGERS, "own" if text in self._own else text, {**known, **more})
+            sql = self.filled_in(TRIGGERS, texts.get(text, text), {**known, **more})
             found.append(self.made("trigger", text, dropped, sql))
         return found
 
@@ -104,6 +85,10 @@ class SqliteObjects(Objects):
             for effect in effects
         ]
         return written(effects, change, known, self.terms, on_sqlite)
+
+    def in_heads(self, known: Mapping[str, str], change: str) -> str:
+        heads = self.terms.in_schema("").heads  # a trigger names no schema
+        return heads.in_trigger(change, self._words(), known) if heads else ""
 
     def body(self, kind: str, name: str, create: str = "") -> str:
         return create.partition(self.terms.quote(name))[2] if kind in ("index", "trigger") else ""
@@ -129,8 +114,8 @@ class SqliteObjects(Objects):
             "newest": self.queries.newest,
             "rows": str(ADD_UP),
         }
-        if self.groups:
-            known["watched"] = ", ".join(dict.fromkeys([self.groups.role, *self.groups.watched]))
+        if self.terms.heads:
+            known["watched"] = ", ".join(dict.fromkeys(self.terms.heads.watched))
         if self.terms.tube_stats:
             known |= {
                 "identity": f"{known['identity']}, {self.terms.roles['tube']}",
@@ -151,6 +136,6 @@ class SqliteObjects(Objects):
         return found
 
 
-def _type(field: Field) -> str:
+def type_of(field: Field) -> str:
     """Return the type for a column that is compared with this one: with another affinity no index would be used."""
     return "INTEGER" if field.kind in INTEGERS else "TEXT" if field.kind in ("text", "uuid") else field.type

@@ -36,16 +36,3 @@ CREATE INDEX IF NOT EXISTS {name_open} ON {plain_name} (name) WHERE done IS NULL
 CREATE TABLE IF NOT EXISTS {name}
     (feature TEXT, value TEXT, is_set INTEGER, label TEXT, n INTEGER NOT NULL, slack INTEGER NOT NULL,
     given TEXT NOT NULL, since_us INTEGER, actor TEXT, reason TEXT, PRIMARY KEY (feature, value, is_set)) WITHOUT ROWID;
-
---: heads
-CREATE TABLE IF NOT EXISTS {name}
-    ({typed_heads}, taken INTEGER NOT NULL CHECK (taken <= most), most INTEGER NOT NULL, n INTEGER NOT NULL,
---? fair
-    served INTEGER NOT NULL DEFAULT 0,
---? end
-    PRIMARY KEY (utube)) WITHOUT ROWID;
---? fair
--- For the greatest of all: a head that is not open may have it.
-CREATE INDEX IF NOT EXISTS {served} ON {heads} (served);
---? end
-CREATE INDEX IF NOT EXISTS {open} ON {heads} ({columns}) WHERE {is_open};

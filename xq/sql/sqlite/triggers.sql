@@ -1,12 +1,12 @@
 The triggers of a queue: they count each transition, note it in the history, tell those who wait for the end of a task,
-and keep the heads of groups.
+and keep heads.
 
 {old} and {new} are the states of a row before and after, 'X' where it is no task. {was} and {is} are the conditions
 that it was and is one. If the history counts, each of its rows is a transition, and the counters are the sums of the
 rows up to an id, {counted_up_to}, which is in a row of its own ({is_mark}).
 
 --: insert
-CREATE TRIGGER {name} AFTER INSERT ON {table} WHEN {is} BEGIN {effects:insert}{groups} END
+CREATE TRIGGER {name} AFTER INSERT ON {table} WHEN {is} BEGIN {effects:insert}{heads:insert} END
 
 --: update
 -- An ordinary transition. The next trigger has the others.
@@ -38,11 +38,11 @@ CREATE TRIGGER {name} AFTER UPDATE OF {status} ON {table} WHEN {has_left} BEGIN
     UPDATE {table} SET {emptied} WHERE {its_row};
 END
 
---: update_utube
-CREATE TRIGGER {name} AFTER UPDATE OF {watched} ON {table} BEGIN{groups} END
+--: update_heads
+CREATE TRIGGER {name} AFTER UPDATE OF {watched} ON {table} BEGIN{heads:update} END
 
 --: delete
-CREATE TRIGGER {name} AFTER DELETE ON {table} WHEN {was} BEGIN {effects:delete}{groups} END
+CREATE TRIGGER {name} AFTER DELETE ON {table} WHEN {was} BEGIN {effects:delete}{heads:delete} END
 
 --: own
 -- What other columns than the status, the key and the tube have to do with.

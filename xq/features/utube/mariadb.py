@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from xq.core.compile import Selector
 from xq.core.connections import Connections, Runs
-from xq.sql.dirty_groups import FULL, OPEN, DirtyGroup, ServerGroups
-from xq.sql.groups import EMPTY
+from xq.features.utube.heads import EMPTY, HeadChange
+from xq.features.utube.server import FULL, OPEN, DirtyHead, ServerHeads
+from xq.sql.heads import ByKey
+from xq.sql.sql_file import filled_in, texts
 
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 UNLESS_LOCKED = (  # the next statement follows one that would wait, if the server did not roll back the transaction
@@ -17,12 +20,13 @@ UNLESS_LOCKED = (  # the next statement follows one that would wait, if the serv
 )
 
 
-class MariadbGroups(ServerGroups):
+class MariadbHeads(ServerHeads):
     """Heads that are called by the utube's digest: a text may be long, and compares as its collation does.
 
     There are no partial indexes: stored columns hold a task's utube, and whether a head is open.
     """
 
+    file = Path(__file__).parent / "mariadb.sql"
     me = "CONNECTION_ID()"
     at_once = 200  # more could take longer than a take waits that finds them locked
     join = "STRAIGHT_JOIN"
@@ -63,6 +67,46 @@ class MariadbGroups(ServerGroups):
     def index(self) -> tuple[str, str, bool]:
         return ", ".join([self.terms.roles["status"], self.column, self.terms.order]), "", False
 
+    def stored(self, digest: Callable[[str, str], str]) -> tuple[str, str]:
+        made = digest(self.role, "utube")
+        return self.column, f"COALESCE({made}, '')" if self.fair else made
+
+    def of_tables(self, stored: Callable[..., str]) -> Mapping[str, str]:
+        pairs, listed = zip(self.columns, self.terms.ordered, strict=True), f"open, {self.in_turn()}"
+        return {
+            "ordered_as_columns": ", ".join(f"{self.terms.table}.{mine} AS {column}" for column, mine in pairs),
+            "nulls": ", ".join(["NULL"] * len(self.columns)),
+            "open": stored(self.table, "open", "BOOLEAN", super().is_open(), "open", listed),
+        }
+
+    def in_trigger(self, change: str, words: Collection[str], known: Mapping[str, str]) -> str:
+        return "".join(f" {self._on(each, words)}" for each in self.changes_of(change))
+
+    def _on(self, change: HeadChange, words: Collection[str]) -> str:
+        """Return what a trigger does for a row."""
+        known = {
+            "when": f"({change.when})",
+            "taken": change.taken,
+            "utube": change.utube,
+            "limit": self.limit(change.utube),
+            "now_served": self.now_served,
+            "heads": self.table,
+            "adding": self.adding,
+            "dirty_groups": self.dirty,
+            "me": self.me,
+        }
+        return filled_in(texts(self.file)["changed"], words, known)
+
+    def by_keys(self, keys: Sequence[str], table: str, rows: Selector) -> list[ByKey]:
+        terms = self.terms
+        mine, *others = self.candidates(["xq_h.utube AS xq_c0"], rows)
+        heads = f"{self.table} AS xq_h{self.by_key} ON xq_h.utube = xq_c0"
+        heads += f" STRAIGHT_JOIN {terms.table_in_schema}{terms.by_primary} ON {terms.same_wait('xq_h', terms.table)}"
+        found = [(mine, heads, f"{self.is_open('xq_h.')} AND {self.takeable(rows)}")]
+        if others:
+            found += [(self.of_others(keys, rows), table, f"{self.of_none} AND {self.takeable(rows)}")]
+        return found
+
     @property
     def adding(self) -> str:
         served = "served = GREATEST(served, VALUES(served)), " * self.fair
@@ -78,16 +122,16 @@ class MariadbGroups(ServerGroups):
         return f"IN ({', '.join(map(self.terms.literal, utubes))})"
 
     def rows_of(self, ids: Sequence[int]) -> str:
-        return self._joined(self.dirty_groups, "id", ids)
+        return self._joined(self.dirty, "id", ids)
 
     def heads_of(self, utubes: Collection[Any]) -> str:
-        return self._joined(self.heads, "utube", [f"_ascii{self.terms.literal(utube)}" for utube in utubes])
+        return self._joined(self.table, "utube", [f"_ascii{self.terms.literal(utube)}" for utube in utubes])
 
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
         unless_there = self.terms.on_conflict("utube", "taken = taken")
         # By SELECT INTO, which locks no limit.
         each = "".join(
-            f"SELECT {self.limit(literal)} INTO xq_limit; INSERT INTO {self.heads} (utube, taken, n, most, version) "
+            f"SELECT {self.limit(literal)} INTO xq_limit; INSERT INTO {self.table} (utube, taken, n, most, version) "
             f"VALUES ({literal}, 0, xq_limit, xq_limit, xq_version){unless_there}; "
             for literal in map(self.terms.literal, utubes)
         )
@@ -105,19 +149,19 @@ class MariadbGroups(ServerGroups):
         values = {f"v{i}_{j}": value for i, row in enumerate(rows) for j, value in enumerate(row)}
         each = ", ".join("(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(rows))
         known = self.terms.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
-        written = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
+        written = f"INSERT INTO {self.table} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
         self.terms.execute(store, f"BEGIN NOT ATOMIC {'; '.join([written, *then])}; END", values)
 
     # Given a list of keys, MariaDB may scan the table and wait for locked rows, so read key by key.
 
     def mark_again(self, utubes: Collection[Any]) -> str:
         rows = ", ".join(f"({self.terms.literal(utube)})" for utube in utubes)
-        return f"INSERT INTO {self.dirty_groups} (utube) VALUES {rows}"
+        return f"INSERT INTO {self.dirty} (utube) VALUES {rows}"
 
-    def refresh_heads(self, executor: Runs, dirty: Sequence[DirtyGroup]) -> int:
+    def refresh_open(self, executor: Runs, dirty: Sequence[DirtyHead]) -> int:
         return executor.transaction(partial(self._refresh, executor.store, dirty), locks=False)
 
-    def _refresh(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
+    def _refresh(self, store: Connections, dirty: Sequence[DirtyHead]) -> int:
         dirty = self.held(store, dirty)
         # What it reads is at least as new as the head's lock, and so as what another connection has written there.
         locked = set(self.locked(store, dirty))
@@ -135,12 +179,12 @@ class MariadbGroups(ServerGroups):
 
     def forget_some(self, executor: Runs) -> int:
         # By their keys: a DELETE that looks for them would lock all heads, and wait.
-        found = [DirtyGroup(0, utube, OPEN) for (utube,) in executor.run(self.turns_over)]
+        found = [DirtyHead(0, utube, OPEN) for (utube,) in executor.run(self.turns_over)]
         for i in range(0, len(found), self.at_once):
             executor.transaction(partial(self._forget, executor.store, found[i : i + self.at_once]), locks=False)
         return len(found)
 
-    def _forget(self, store: Connections, over: Sequence[DirtyGroup]) -> None:
+    def _forget(self, store: Connections, over: Sequence[DirtyHead]) -> None:
         if locked := self.locked(store, over):
             store.change(self._empty(locked))
 

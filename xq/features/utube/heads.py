@@ -2,11 +2,11 @@
 
 A take reads the open heads in order, so it skips any number of tasks that must wait. Triggers count the taken tasks,
 whichever program writes, and the table's CHECK rejects one too many. `n` is the group's limit, from the table of
-limits (limits.py), `most` what the CHECK allows: the limit, or the taken tasks while a lowered limit is below them.
+limits, `most` what the CHECK allows: the limit, or the taken tasks while a lowered limit is below them.
 
-SQLite has one writer at a time: its triggers also write the first task into the head (sqlite_groups.py). On a server a
+SQLite has one writer at a time: its triggers also write the first task into the head (sqlite.py). On a server a
 trigger sees the database as it was when its transaction began: it makes the group dirty, and a take refreshes it
-(dirty_groups.py).
+(server.py).
 
 With `fair` the head of a utube that has become empty stays, and with it when that was served. The maintenance thread
 deletes it after each utube with tasks has been served since: then one without a head comes first as well.
@@ -14,13 +14,14 @@ deletes it after each utube with tasks has been served since: then one without a
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from xq.core.compile import Selector
-from xq.core.connections import Connections, Runs
-from xq.core.machine import READY, TAKEN, Guard
+from xq.core.connections import Runs
+from xq.core.machine import READY, TAKEN
+from xq.sql.heads import Heads
 from xq.sql.limits import Limits
 from xq.sql.rows import Rows
 
@@ -32,7 +33,7 @@ TURNS = 100_000  # empty heads that are kept at most
 FORGOTTEN = 10_000  # heads to delete at once
 
 
-class GroupChange(NamedTuple):
+class HeadChange(NamedTuple):
     """How a row, before or after a write, changes its group, as SQL: `when` holds for the row, `taken` is added."""
 
     utube: str
@@ -41,29 +42,29 @@ class GroupChange(NamedTuple):
     came: bool  # whether the group gets a row; a group that had it already may have lost it
 
 
-class Groups(ABC):
+class UtubeHeads(Heads):
     """The SQL for one queue's group heads."""
 
+    name = "utube"
+    trigger = "update_utube"
     join = "JOIN"  # joins the heads to their tasks
 
-    def __init__(self, terms: Rows, guard: Guard) -> None:
-        self.terms, self.guard, self.limits = terms, guard, Limits(terms)
+    def __init__(self, terms: Rows) -> None:
+        self.terms, self.limits, guard = terms, Limits(terms), terms.machine.turns
+        assert guard
         self.fair: bool = guard.value
         self.role = terms.roles[guard.role]
         # With `fair` the tasks without a utube are a group, too.
         self.may_be_none = terms.source.roles[guard.role].null and not self.fair
         # Its columns are the order's: each combination has its table.
         self.suffix = f"heads{'_fair' * self.fair}{terms.ordered_as}"
-        self.heads = terms.side(self.suffix)
-        self.tables = {self.suffix: "heads"}  # its side tables' texts, by suffix
+        self.table = terms.side(self.suffix)
+        self.tables = {self.suffix: "heads"}
+        self.words = {"fair"} if self.fair else set()
         # A utube's first task: the columns in its head, and the corresponding columns in the table.
         self.columns = [*terms.source.ordered_by, *terms.parts]
         self.mine = [f"{terms.table}.{column}" for column in terms.ordered]
         self.wanted = ", ".join(FIRST + column for column in terms.ordered)
-
-    def in_schema(self, schema: str) -> Self:
-        """Return a copy as `Terms.in_schema`."""
-        return type(self)(self.terms.in_schema(schema), self.guard)
 
     # what differs between databases
 
@@ -94,10 +95,6 @@ class Groups(ABC):
         fewer = self.terms.greatest(f"{of}n", f"{of}taken + {added}")
         return f"CASE WHEN {added} < 0 THEN {fewer} ELSE {of}most END"
 
-    @abstractmethod
-    def relimit(self, store: Connections, value: str) -> None:
-        """Bring a changed limit to the heads that are there: of the group with the key `value`, or ("") all."""
-
     @property
     def meant(self) -> str:
         """The condition for the heads of the groups with the key `:value`."""
@@ -109,10 +106,6 @@ class Groups(ABC):
     @abstractmethod
     def first_known(self) -> str:
         """SQL that initializes the first task in every head."""
-
-    @abstractmethod
-    def select(self, columns: str, rows: Selector) -> str:
-        """Return a query as `TaskMoves.select`, for the first tasks to take."""
 
     def head(self, version: str) -> str:
         """Return the head's key for a row's version, as SQL."""
@@ -144,12 +137,10 @@ class Groups(ABC):
         return f"{f'{of}served, ' * self.fair}{self.terms.order_by(self.columns, of)}"
 
     def for_others(self, condition: str) -> str:
-        """Restrict a condition to tasks without a utube, if the database has partial indexes."""
         return f"{condition} AND {self.role} IS NULL"
 
     @property
     def index(self) -> tuple[str, str, bool]:
-        """The index that finds a utube's first task: columns, condition, whether it is unique."""
         ready = self.terms.is_state(READY) + ("" if self.fair else f" AND {self.role} IS NOT NULL")
         return ", ".join([self.called(self.role), self.terms.order]), ready, False
 
@@ -164,44 +155,27 @@ class Groups(ABC):
         """Return the assignments after SET that write a utube's first task, or none unless `and_so` holds."""
         return f"({', '.join(self.columns)}) = ({self.first(self.wanted, utube, and_so)})"
 
-    alone = ""  # SQL that locks the heads against other connections until the transaction ends
-    any_dirty = ""  # a query that finds a row if a group is dirty
-
     def unless_dirty(self, utube: str) -> str:
         """Return what follows a condition on a group: that it is not dirty."""
         return ""
 
-    def last_change(self, store: Connections) -> int:
-        """Return a number for `look_again`, before the transaction takes from groups."""
-        return 0
-
-    def look_again(self, store: Connections, last: int) -> int | None:
-        """Write the first tasks of the groups from which this transaction has taken since the change `last`.
-
-        Return the last change now; None if no group has room for another.
-        """
-        return last
-
     # which task is the next
 
     def candidates(self, columns: Sequence[str], rows: Selector) -> list[str]:
-        """Return queries for the first tasks to take: in open heads, and among the tasks without a utube."""
         return [self.of_heads(columns, rows), *([self.of_others(columns, rows)] if self.may_be_none else [])]
 
     def ready(self, rows: Selector) -> str:
-        """Return a query, without locks, that finds a row if a head has such a task, or a group is dirty."""
         return f"({self.any_dirty}) UNION ALL ({self.of_heads(['0'], rows)})"
 
     def behind_due(self, rows: Selector) -> str:
-        """Return a query, without locks, that finds a row if an open group has such a task, at any place."""
-        group = f"SELECT 1 FROM {self.heads} AS xq_h WHERE {self.of_utube('xq_h.utube', f'{self.terms.table}.')}"
+        group = f"SELECT 1 FROM {self.table} AS xq_h WHERE {self.of_utube('xq_h.utube', f'{self.terms.table}.')}"
         tasks = f"SELECT 0 FROM {self.terms.table_in_schema} WHERE {self.takeable(rows)}"
         return f"{tasks} AND EXISTS ({group} AND {self.has_room('xq_h.')}) LIMIT 1"
 
     def of_heads(self, columns: Sequence[str], rows: Selector) -> str:
         terms = self.terms
         return (
-            f"SELECT {', '.join(columns)} FROM {self.heads} AS xq_h{self.by_open} {self.join} "
+            f"SELECT {', '.join(columns)} FROM {self.table} AS xq_h{self.by_open} {self.join} "
             f"{terms.table_in_schema}{self.by_key} ON {terms.same_wait('xq_h', terms.table)} "
             f"WHERE {self.is_open('xq_h.')} AND {self.takeable(rows)} "
             f"ORDER BY {self.in_turn('xq_h.')} LIMIT {terms.limit(rows)}"
@@ -237,33 +211,37 @@ class Groups(ABC):
 
     # how a change from OLD to NEW affects groups
 
-    def change_of(self, version: str, came: bool) -> GroupChange:
+    def change_of(self, version: str, came: bool) -> HeadChange:
         """Return how a row affects its group when it is inserted (`came`) or deleted."""
         taken = self._taken(version)
-        return GroupChange(self.head(version), taken if came else f"-{taken}", self.is_in(version), came)
+        return HeadChange(self.head(version), taken if came else f"-{taken}", self.is_in(version), came)
 
-    def changes_of(self, event: str) -> list[GroupChange]:
+    def changes_of(self, event: str) -> list[HeadChange]:
         """Return how groups change when NEW is inserted, OLD is deleted, or OLD is updated to NEW."""
         if event == "insert":
             return [self.change_of("NEW", came=True)]
         if event == "delete":
             return [self.change_of("OLD", came=False)]
         moved = self.terms.differ(f"OLD.{self.role}", f"NEW.{self.role}")
-        changed = " OR ".join(self.terms.differ(f"OLD.{column}", f"NEW.{column}") for column in self.watched)
+        changed = " OR ".join(self.terms.differ(f"OLD.{column}", f"NEW.{column}") for column in self._placed_by)
         was = self.is_in("OLD")
         stays = f"(CASE WHEN {moved} THEN 0 ELSE {self._taken('NEW')} END)"
         came = f"(({moved}) OR ({changed}) AND NOT {was})"
         return [
-            GroupChange(
+            HeadChange(
                 self.head("OLD"), f"{stays} - {self._taken('OLD')}", f"(({moved}) OR {changed}) AND {was}", False
             ),
-            GroupChange(self.head("NEW"), self._taken("NEW"), f"{came} AND {self.is_in('NEW')}", True),
+            HeadChange(self.head("NEW"), self._taken("NEW"), f"{came} AND {self.is_in('NEW')}", True),
         ]
 
     @property
-    def watched(self) -> list[str]:
-        """The columns, besides the utube, whose changes triggers must see."""
+    def _placed_by(self) -> list[str]:
+        """The columns that decide a task's place in its group."""
         return [self.terms.roles["status"], *self.terms.ordered]
+
+    @property
+    def watched(self) -> list[str]:  # type: ignore[override]
+        return [self.role, *self._placed_by]
 
     def _status(self, version: str) -> str:
         return f"{version}.{self.terms.roles['status']}"
@@ -280,14 +258,14 @@ class Groups(ABC):
     # writing heads
 
     @property
-    def name(self) -> str:
+    def itself(self) -> str:
         """The head table's name, for use within a statement on it."""
         return self.terms.quote(self.terms.name(self.suffix))
 
     @property
     def adding(self) -> str:
         """The ON CONFLICT clause that adds to existing heads."""
-        return self.terms.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken")
+        return self.terms.on_conflict("utube", f"taken = {self.itself}.taken + excluded.taken")
 
     # turns
 
@@ -298,30 +276,27 @@ class Groups(ABC):
         The oldest beyond TURNS are among them, for some utubes may not be served at all, in a pause for example.
         """
         empty = f"{EMPTY}{self.unless_dirty('utube')}"
-        since = f"SELECT MIN(served) FROM {self.heads} WHERE NOT ({empty})"
-        beyond = f"SELECT served FROM {self.heads} WHERE {empty} ORDER BY served DESC LIMIT 1 OFFSET {TURNS}"
+        since = f"SELECT MIN(served) FROM {self.table} WHERE NOT ({empty})"
+        beyond = f"SELECT served FROM {self.table} WHERE {empty} ORDER BY served DESC LIMIT 1 OFFSET {TURNS}"
         is_over = f"served < COALESCE(({since}), {UNLIMITED}) OR served <= COALESCE(({beyond}), 0)"
-        return f"SELECT utube FROM {self.heads} AS xq_h WHERE {empty} AND ({is_over}) LIMIT {FORGOTTEN}"
+        return f"SELECT utube FROM {self.table} AS xq_h WHERE {empty} AND ({is_over}) LIMIT {FORGOTTEN}"
 
-    def forget_turns(self, executor: Runs) -> None:
-        """Delete the heads of `turns_over`, except the locked ones."""
+    def forget(self, executor: Runs) -> None:
         while self.fair and self.forget_some(executor) == FORGOTTEN:
             pass
 
     def forget_some(self, executor: Runs) -> int:
         """Delete up to FORGOTTEN of them. Return their number."""
-        return len(executor.run(f"DELETE FROM {self.heads} WHERE utube IN ({self.turns_over}) RETURNING 1"))
+        return len(executor.run(f"DELETE FROM {self.table} WHERE utube IN ({self.turns_over}) RETURNING 1"))
 
     # building and checking all heads
 
     @property
     def built(self) -> list[str]:
-        """SQL that rebuilds all heads from the table."""
         return self._built(self.terms.greatest("xq_n", self.limit("xq_u")))
 
     @property
     def built_first(self) -> list[str]:
-        """As `built`, for the first time: it refuses more taken tasks than the limits allow."""
         return self._built(self.limit("xq_u"))
 
     def _built(self, most: str) -> list[str]:
@@ -331,14 +306,13 @@ class Groups(ABC):
         limits = self.limits_of("xq_u")
         counted = f"SELECT xq_u, xq_n, {most}, {', '.join(limits.values())} FROM ({each}) AS xq_e WHERE TRUE ORDER BY 1"
         return [
-            f"DELETE FROM {self.heads}",
-            f"INSERT INTO {self.heads} (utube, taken, most, {', '.join(limits)}) {counted}{self.adding}",
+            f"DELETE FROM {self.table}",
+            f"INSERT INTO {self.table} (utube, taken, most, {', '.join(limits)}) {counted}{self.adding}",
             self.first_known,
         ]
 
     @property
     def wrong(self) -> str:
-        """A query that counts wrong heads. It reads all ready and taken tasks."""
         terms, table = self.terms, self.terms.table
         utube, rows = self.head(table), f"FROM {terms.table_in_schema} WHERE {self.is_in(table)}"
         differ = " OR ".join(
@@ -352,8 +326,8 @@ class Groups(ABC):
         unexpected = f"NOT ({EMPTY})" if self.fair else "TRUE"
         each = f"SELECT {utube} AS utube, SUM({self._taken(table)}) AS taken {rows} GROUP BY 1"
         return (
-            f"SELECT (SELECT COUNT(*) FROM ({each}) AS xq_t LEFT JOIN {self.heads} AS xq_h "
+            f"SELECT (SELECT COUNT(*) FROM ({each}) AS xq_t LEFT JOIN {self.table} AS xq_h "
             f"ON xq_h.utube = xq_t.utube WHERE COALESCE(xq_h.taken, 0) <> xq_t.taken OR {first}) + "
-            f"(SELECT COUNT(*) FROM (SELECT utube FROM {self.heads} AS xq_h WHERE {unexpected}"
+            f"(SELECT COUNT(*) FROM (SELECT utube FROM {self.table} AS xq_h WHERE {unexpected}"
             f"{self.unless_dirty('xq_h.utube')} EXCEPT SELECT {utube} {rows}) AS xq_e)"
         )

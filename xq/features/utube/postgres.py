@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from xq.core.compile import Selector
 from xq.core.connections import Connections, Runs
 from xq.core.kinds import INTEGERS
-from xq.sql.dirty_groups import FULL, MISSING, DirtyGroup, ServerGroups
+from xq.features.utube.server import FULL, MISSING, DirtyHead, ServerHeads
 from xq.sql.postgres.postgres_objects import dollars
+from xq.sql.sql_file import filled_in, texts
 
 
 def _is_in(step: str) -> str:
@@ -17,14 +19,15 @@ def _is_in(step: str) -> str:
     return f"utube = ANY(ARRAY(SELECT utube FROM {step}))"
 
 
-class PostgresGroups(ServerGroups):
+class PostgresHeads(ServerHeads):
     """PostgreSQL's group heads. A take locks a head together with its task."""
 
+    file = Path(__file__).parent / "postgres.sql"
     me = "pg_current_xact_id()"
 
     @property
     def alone(self) -> str:  # type: ignore[override]
-        return f"LOCK TABLE {self.heads} IN EXCLUSIVE MODE"
+        return f"LOCK TABLE {self.table} IN EXCLUSIVE MODE"
 
     def called(self, column: str) -> str:
         # Whatever the column's collation, and without a CHAR's blanks at its end.
@@ -36,10 +39,35 @@ class PostgresGroups(ServerGroups):
 
     @property
     def adding(self) -> str:
-        served = f"served = GREATEST({self.name}.served, excluded.served), " * self.fair
-        name, taken = self.name, f"{self.name}.taken + excluded.taken"
+        served = f"served = GREATEST({self.itself}.served, excluded.served), " * self.fair
+        name, taken = self.itself, f"{self.itself}.taken + excluded.taken"
         most = self.most_after("excluded.taken", f"{name}.")
         return self.terms.on_conflict("utube", f"taken = {taken}, most = {most}, {served}{self.no_first_task}")
+
+    def of_tables(self, stored: Callable[..., str]) -> Mapping[str, str]:
+        pairs = zip(self.terms.ordered, self.columns, strict=True)
+        return {
+            "utube": self.head(self.terms.table),
+            "ordered_as_columns": ", ".join(f"{mine} AS {column}" for mine, column in pairs),
+            "order": self.in_turn(),
+            "is_open": self.is_open(),
+        }
+
+    def holes(self, version: str, old: str, was: str) -> Mapping[str, str]:
+        return {f"{old}_utube": self.head(version), f"{was}_in_group": self.is_in(version)}
+
+    def in_trigger(self, change: str, words: Collection[str], known: Mapping[str, str]) -> str:
+        mine = {
+            **known,
+            "heads": self.table,
+            "dirty_groups": self.dirty,
+            "adding": self.adding,
+            "limit": self.limit("xq_new.utube"),
+            "now_served": self.now_served,
+            "watched": ", ".join(dict.fromkeys(self.watched)),
+        }
+        sql = texts(self.file)
+        return f" {filled_in(sql[change], words, {**mine, 'write': filled_in(sql['write'], words, mine)})}"
 
     @property
     def kind(self) -> str:
@@ -50,10 +78,10 @@ class PostgresGroups(ServerGroups):
         return f"= ANY({self._listed()})"
 
     def rows_of(self, ids: Sequence[int]) -> str:
-        return f"{self.dirty_groups} AS xq_o WHERE id = ANY(CAST(:ids AS bigint[]))"
+        return f"{self.dirty} AS xq_o WHERE id = ANY(CAST(:ids AS bigint[]))"
 
     def heads_of(self, utubes: Collection[Any]) -> str:
-        return f"(SELECT * FROM {self.heads} WHERE utube {self.among(utubes)}) AS xq_o"
+        return f"(SELECT * FROM {self.table} WHERE utube {self.among(utubes)}) AS xq_o"
 
     def _listed(self) -> str:
         return f"CAST(:utubes AS {self.kind}[])"
@@ -61,7 +89,7 @@ class PostgresGroups(ServerGroups):
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
         # All at once, or one by one if that would wait for a lock.
         kind, limit = self.kind, self.limit("one.utube")
-        made = f"INSERT INTO {self.heads} (utube, taken, n, most, version) SELECT utube, 0, n, n, {self.version} FROM "
+        made = f"INSERT INTO {self.table} (utube, taken, n, most, version) SELECT utube, 0, n, n, {self.version} FROM "
         unless_locked = "ON CONFLICT DO NOTHING; EXCEPTION WHEN lock_not_available THEN"
         body = (
             f"DECLARE before text := current_setting('lock_timeout'); xq_one {kind}; "
@@ -81,15 +109,15 @@ class PostgresGroups(ServerGroups):
 
     def _looking(self, which: str) -> str:
         """Return SQL that writes the heads' first tasks. An update that changes nothing would add a row version."""
-        known = ", ".join(f"{self.name}.{column}" for column in self.columns)
-        first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
+        known = ", ".join(f"{self.itself}.{column}" for column in self.columns)
+        first = self.first(f"ROW({self.wanted})", f"{self.itself}.utube")
         changed = f"{which} AND ROW({known}) IS DISTINCT FROM ({first})"
-        return f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} WHERE {changed}"
+        return f"UPDATE {self.table} SET {self.set_first(f'{self.itself}.utube')} WHERE {changed}"
 
     def mark_again(self, utubes: Collection[Any]) -> str:
-        return f"INSERT INTO {self.dirty_groups} (utube) SELECT unnest({self._listed()})"
+        return f"INSERT INTO {self.dirty} (utube) SELECT unnest({self._listed()})"
 
-    def refresh_heads(self, executor: Runs, dirty: Sequence[DirtyGroup]) -> int:
+    def refresh_open(self, executor: Runs, dirty: Sequence[DirtyHead]) -> int:
         if all(one.head != MISSING for one in dirty):
             return self._refresh_placed(executor, dirty)
 
@@ -100,7 +128,7 @@ class PostgresGroups(ServerGroups):
 
         return executor.transaction(place_and_refresh, locks=False)
 
-    def _refresh_placed(self, executor: Runs, dirty: Sequence[DirtyGroup]) -> int:
+    def _refresh_placed(self, executor: Runs, dirty: Sequence[DirtyHead]) -> int:
         # One statement: its snapshot is at least as new as the dirty groups' rows that are still there.
         values = {
             "utubes": list(dict.fromkeys(one.utube for one in dirty if one.head != FULL)),
@@ -113,7 +141,7 @@ class PostgresGroups(ServerGroups):
 
     def forget_some(self, executor: Runs) -> int:
         over = _is_in(f"({self.turns_over}{self.terms.skip}) AS xq_o")
-        return len(executor.run(f"DELETE FROM {self.heads} WHERE {over} RETURNING 1"))
+        return len(executor.run(f"DELETE FROM {self.table} WHERE {over} RETURNING 1"))
 
     @property
     def _refreshing(self) -> str:
@@ -121,19 +149,19 @@ class PostgresGroups(ServerGroups):
         kind, passing = self.kind, self.terms.skip
         rows = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS listed (id, utube)"
         # True or nothing; for EXISTS, PostgreSQL might hash all tasks that are ready.
-        some = f"({self.first('TRUE', f'{self.name}.utube')})"
+        some = f"({self.first('TRUE', f'{self.itself}.utube')})"
         there = "" if self.fair else f" AND (taken > 0 OR {some})"
-        gone = f"DELETE FROM {self.heads} WHERE taken = 0 AND {_is_in('sure')} AND {some} IS NULL RETURNING 1"
+        gone = f"DELETE FROM {self.table} WHERE taken = 0 AND {_is_in('sure')} AND {some} IS NULL RETURNING 1"
         steps = {
-            "locked": f"SELECT utube FROM {self.heads} WHERE utube {self.among(())} AND {self.has_room()}{passing}",
-            "there": f"SELECT id, utube FROM {self.dirty_groups} WHERE id = ANY(CAST(:ids AS bigint[])){passing}",
+            "locked": f"SELECT utube FROM {self.table} WHERE utube {self.among(())} AND {self.has_room()}{passing}",
+            "there": f"SELECT id, utube FROM {self.dirty} WHERE id = ANY(CAST(:ids AS bigint[])){passing}",
             # If another connection refreshed some meanwhile, it may have seen more than this statement does.
             "lost": f"SELECT utube FROM {rows} WHERE id NOT IN (SELECT id FROM there)",
             "sure": "SELECT utube FROM locked WHERE utube NOT IN (SELECT utube FROM lost)",
             "looked": self._looking(_is_in("sure") + there) + " RETURNING 1",
             **({} if self.fair else {"gone": gone}),
             "refreshed": (
-                f"DELETE FROM {self.dirty_groups} WHERE id = ANY(ARRAY(SELECT id FROM there "
+                f"DELETE FROM {self.dirty} WHERE id = ANY(ARRAY(SELECT id FROM there "
                 f"WHERE id = ANY(CAST(:over AS bigint[])) OR {_is_in('sure')})) RETURNING 1"
             ),
         }
@@ -149,7 +177,7 @@ class PostgresGroups(ServerGroups):
         theirs = f"{terms.same_wait('xq_h', terms.table)} AND {self.takeable(rows)}"
         task = f"SELECT {', '.join(wanted)} FROM {terms.table_in_schema} WHERE {theirs}{terms.skip}"
         candidates = [
-            f"SELECT xq_t.* FROM {self.heads} AS xq_h CROSS JOIN LATERAL ({task}) AS xq_t "
+            f"SELECT xq_t.* FROM {self.table} AS xq_h CROSS JOIN LATERAL ({task}) AS xq_t "
             f"WHERE {self.is_open('xq_h.')} ORDER BY {self.in_turn('xq_h.')} LIMIT {terms.limit(rows)}"
             f"{terms.lock} OF xq_h SKIP LOCKED"
         ]

@@ -9,6 +9,7 @@ from annotated_types import Gt, Le
 
 from xq.core.errors import ConfigurationError, is_integer, shown
 from xq.core.machine import READY, TAKEN, Feature, Guard, LimitValue, On, single
+from xq.features.utube.slice import UtubeSlice
 
 MOST = 1_000_000  # tasks of one utube that may be taken at a time
 
@@ -41,7 +42,9 @@ def utube(on: On | Annotated[int, Gt(0), Le(MOST)] | Mapping[str, Any] = True) -
         unset=1,
     )
     given = {"n": most, **structure} | ({"of": of} if of else {})
-    return Feature("utube", needs=("utube",), guards=(guard,), structure=structure or True, given=given)
+    return Feature(
+        "utube", needs=("utube",), guards=(guard,), structure=structure or True, given=given, slice=UtubeSlice
+    )
 
 
 def _limit(n: Any) -> LimitValue:

@@ -21,18 +21,19 @@ from typing import Any, ClassVar, NamedTuple
 
 from xq.core.connections import Connections, Runs
 from xq.core.kinds import ErrorKind
-from xq.core.machine import READY, Guard
-from xq.sql.groups import Groups
+from xq.core.machine import READY
+from xq.features.utube.heads import UtubeHeads
 from xq.sql.rows import Rows
 
 DIRTY = "dirty_groups"
+IS_VERSION = "feature = '' AND value = '' AND is_set = 1"  # of the row in the table of limits that counts changes
 MANY = 1_000  # rows to read at once
 PILE = 50  # rows of one group that could not be refreshed, which become one row
 NEWEST = 100  # rows among which to look for new groups, if there are more than MANY
 FEW = 20  # rows of other transactions to refresh within the application's, which keeps their heads locked
 
 
-class DirtyGroup(NamedTuple):
+class DirtyHead(NamedTuple):
     """A row that marks a group as dirty: another task may be its first."""
 
     id: int
@@ -44,16 +45,16 @@ HEADS = range(4)
 MISSING, OPEN, FULL, LIMITED = HEADS  # no head; one with room; a full one; one with its limit from other limits
 
 
-class ServerGroups(Groups):
+class ServerHeads(UtubeHeads):
     """No step of a take waits for another transaction: a take skips heads that another connection has locked."""
 
     me: ClassVar[str]  # the transaction, or the connection, that appends a row; as SQL
     at_once = MANY  # rows to refresh in one transaction
 
-    def __init__(self, terms: Rows, guard: Guard) -> None:
-        super().__init__(terms, guard)
-        self.dirty_groups = terms.side(DIRTY)
-        self.tables[DIRTY] = DIRTY
+    def __init__(self, terms: Rows) -> None:
+        super().__init__(terms)
+        self.dirty = terms.side(DIRTY)
+        self.tables = {**self.tables, DIRTY: DIRTY}
 
     @abstractmethod
     def among(self, utubes: Collection[Any]) -> str:
@@ -81,23 +82,33 @@ class ServerGroups(Groups):
 
     def gone(self, ids: Sequence[int]) -> str:
         """Return SQL that deletes rows from the table of dirty groups."""
-        return f"DELETE FROM {self.dirty_groups} WHERE id IN ({', '.join(map(str, ids))})"
+        return f"DELETE FROM {self.dirty} WHERE id IN ({', '.join(map(str, ids))})"
 
     def disowned(self, ids: Sequence[int]) -> str:
         """Return SQL to detach rows from this transaction, so that it does not refresh them again."""
         rows = f"id IN ({', '.join(map(str, ids))})"
-        return f"UPDATE {self.dirty_groups} SET writer = NULL WHERE {rows} AND writer = {self.me}"
+        return f"UPDATE {self.dirty} SET writer = NULL WHERE {rows} AND writer = {self.me}"
 
     @property
     def any_dirty(self) -> str:  # type: ignore[override]
-        return f"SELECT 0 AS at FROM {self.dirty_groups} LIMIT 1"
+        return f"SELECT 0 AS at FROM {self.dirty} LIMIT 1"
 
     def unless_dirty(self, utube: str) -> str:
-        return f" AND {utube} NOT IN (SELECT utube FROM {self.dirty_groups})"
+        return f" AND {utube} NOT IN (SELECT utube FROM {self.dirty})"
+
+    numbered = (DIRTY,)
 
     @property
     def version(self) -> str:
-        return self.limits.version
+        """SQL for the version of the limits, a number that each change of them raises."""
+        return f"COALESCE((SELECT n FROM {self.limits.table} WHERE {IS_VERSION}), 0)"
+
+    @property
+    def _raise_version(self) -> str:
+        """SQL that raises the version. A second transaction that does so waits for the first."""
+        made = f"INSERT INTO {self.limits.table} (feature, value, is_set, n, slack, given) VALUES ('', '', 1, 1, 0, '')"
+        name = self.terms.quote(self.terms.name("limit"))
+        return made + self.terms.on_conflict("feature, value, is_set", f"n = {name}.n + 1")
 
     def limits_of(self, utube: str) -> dict[str, str]:
         return {**super().limits_of(utube), "version": self.version}
@@ -122,18 +133,18 @@ class ServerGroups(Groups):
     def make_dirty(self, utube: str, rows: str = "") -> str:
         """Return SQL that makes one group dirty, or the group of each row in `rows`."""
         found = f"SELECT DISTINCT {utube}, {self.me} {rows}" if rows else f"VALUES ({utube}, {self.me})"
-        return f"INSERT INTO {self.dirty_groups} (utube, writer) {found}"
+        return f"INSERT INTO {self.dirty} (utube, writer) {found}"
 
     def relimit(self, store: Connections, value: str) -> None:
         # By rows, as a trigger does: this waits for no transaction that has locked a head.
-        store.change(self.limits.raise_version)
-        groups = " UNION ".join(f"SELECT utube FROM {t} WHERE {self.meant}" for t in (self.heads, self.dirty_groups))
+        store.change(self._raise_version)
+        groups = " UNION ".join(f"SELECT utube FROM {t} WHERE {self.meant}" for t in (self.table, self.dirty))
         found = self.terms.execute(store, groups, {"value": value})
         for some in (found[i : i + MANY] for i in range(0, len(found), MANY)):
             utubes = [utube for (utube,) in some]
             self.terms.execute(store, self.mark_again(utubes), {"utubes": utubes})
 
-    def _relimit(self, store: Connections, dirty: Sequence[DirtyGroup]) -> set[int]:
+    def _relimit(self, store: Connections, dirty: Sequence[DirtyHead]) -> set[int]:
         """Write the limits of these groups into the heads that can be locked, and return the rows of those."""
         wanted = dict.fromkeys(one.utube for one in dirty)
         limits = ", ".join(self.limits_of("xq_o.utube").values())
@@ -142,21 +153,21 @@ class ServerGroups(Groups):
         for utube, n, version in found:
             changed = "most = GREATEST(taken, :n), n = :n, version = :version"
             values = {"n": n, "version": version, "utube": utube}
-            self.terms.execute(store, f"UPDATE {self.heads} SET {changed} WHERE utube = :utube", values)
+            self.terms.execute(store, f"UPDATE {self.table} SET {changed} WHERE utube = :utube", values)
         limited = {utube for utube, *_ in found}
         return {one.id for one in dirty if one.utube in limited}
 
     # refreshing
 
     def refresh(self, executor: Runs, mine: bool = False) -> int:
-        """Refresh a batch of dirty groups, with `mine` all that this transaction made. Return how many it refreshed.
+        """Refresh a batch as `Heads.refresh`.
 
         The application's transaction may see an old snapshot, and may stay open for long. So it writes a first guess,
         which others refresh again, and it locks few heads.
         """
         store, unread = executor.store, partial(self._dirty, executor)
         if not store.in_transaction():
-            refreshed, seen, read = 0, set[Any](), list[DirtyGroup]()
+            refreshed, seen, read = 0, set[Any](), list[DirtyHead]()
             for read in unread("TRUE", MANY):
                 # A transaction that has locked a group's earlier row may write an old state: leave the later row to it.
                 dirty = [one for one in read if one.utube not in seen]
@@ -167,7 +178,7 @@ class ServerGroups(Groups):
                     break
             return refreshed + (self._refresh_new(executor) if self.fair and len(read) == MANY else 0)
 
-        def within(own: bool, dirty: Sequence[DirtyGroup]) -> int:
+        def within(own: bool, dirty: Sequence[DirtyHead]) -> int:
             return executor.transaction(partial(self._refresh_within, store, dirty, own), locks=False, caught=True)
 
         own = partial(self._refresh_each, store, partial(within, True))
@@ -178,46 +189,46 @@ class ServerGroups(Groups):
             refreshed = next(filter(None, map(others, unread(unknown, FEW))), 0)
         return refreshed
 
-    def _dirty(self, executor: Runs, which: str, n: int) -> Iterator[list[DirtyGroup]]:
+    def _dirty(self, executor: Runs, which: str, n: int) -> Iterator[list[DirtyHead]]:
         """Yield the dirty groups' rows by id, `n` at a time."""
         cases = f"CASE WHEN version <> {self.version} THEN {LIMITED} WHEN {self.has_room()} THEN {OPEN} "
         cases += f"ELSE {FULL} END"
         head = self._of_head(cases, f"{MISSING}")
         after: int | None = -1
         while after is not None:
-            query = f"SELECT id, utube, {head} FROM {self.dirty_groups} AS xq_n WHERE id > :after AND {which}"
+            query = f"SELECT id, utube, {head} FROM {self.dirty} AS xq_n WHERE id > :after AND {which}"
             found = executor.run(f"{query} ORDER BY id LIMIT {n}", {"after": after})
             if found:
-                yield [DirtyGroup(*row) for row in found]
+                yield [DirtyHead(*row) for row in found]
             after = found[-1][0] if len(found) == n else None
 
     def _of_head(self, found: str, missing: str) -> str:
         """Return a subquery on the head for the row `xq_n`; with a join the planner could read all heads."""
-        return f"COALESCE((SELECT {found} FROM {self.heads} AS xq_h WHERE xq_h.utube = xq_n.utube), {missing})"
+        return f"COALESCE((SELECT {found} FROM {self.table} AS xq_h WHERE xq_h.utube = xq_n.utube), {missing})"
 
     def _refresh_new(self, executor: Runs) -> int:
         """Refresh the new groups among the newest rows: they come first, and need not wait for the rows before.
 
         Only the new ones: into a head that is there, the reader of an earlier row may still write an old state.
         """
-        newest = f"(SELECT id, utube FROM {self.dirty_groups} ORDER BY id DESC LIMIT {NEWEST}) AS xq_n"
+        newest = f"(SELECT id, utube FROM {self.dirty} ORDER BY id DESC LIMIT {NEWEST}) AS xq_n"
         new = f"SELECT id, utube, {MISSING} FROM {newest} WHERE {self._of_head('FALSE', 'TRUE')} ORDER BY id"
         found = executor.run(new)
-        return self._refresh_batch(executor, [DirtyGroup(*row) for row in found])
+        return self._refresh_batch(executor, [DirtyHead(*row) for row in found])
 
-    def _refresh_batch(self, executor: Runs, dirty: list[DirtyGroup]) -> int:
+    def _refresh_batch(self, executor: Runs, dirty: list[DirtyHead]) -> int:
         if limited := [one for one in dirty if one.head == LIMITED]:
             done = executor.transaction(partial(self._relimit, executor.store, limited), locks=False)
             ready = [one._replace(head=OPEN) for one in limited if one.id in done]
             dirty = [one for one in dirty if one.head != LIMITED] + ready
-        refreshed = self._refresh_each(executor.store, partial(self.refresh_heads, executor), dirty)
+        refreshed = self._refresh_each(executor.store, partial(self.refresh_open, executor), dirty)
         for of_one in _one_by_one(dirty):
             if len(of_one) >= PILE and of_one[0].head != FULL:
                 executor.transaction(partial(self._merge, executor.store, of_one), locks=False)
         return refreshed
 
     def _refresh_each(
-        self, store: Connections, refresh: Callable[[Sequence[DirtyGroup]], int], dirty: Sequence[DirtyGroup]
+        self, store: Connections, refresh: Callable[[Sequence[DirtyHead]], int], dirty: Sequence[DirtyHead]
     ) -> int:
         """Refresh these. If that would wait for a lock, refresh each half on its own."""
         try:
@@ -230,7 +241,7 @@ class ServerGroups(Groups):
         parts = (list(chain(*part)) for part in (each[:half], each[half:]))
         return sum(self._refresh_each(store, refresh, part) for part in parts) if half else 0
 
-    def locked(self, store: Connections, dirty: Sequence[DirtyGroup], and_so: str = "") -> list[Any]:
+    def locked(self, store: Connections, dirty: Sequence[DirtyHead], and_so: str = "") -> list[Any]:
         """Lock the groups' open heads as far as `and_so` holds, and return their groups."""
         absent = dict.fromkeys(one.utube for one in dirty if one.head == MISSING)
         wanted = dict.fromkeys(one.utube for one in dirty if one.head != FULL)
@@ -243,14 +254,14 @@ class ServerGroups(Groups):
         found = self.terms.execute(store, f"{heads} {which}", {"utubes": list(wanted)})
         return [utube for (utube,) in found]
 
-    def held(self, store: Connections, dirty: Sequence[DirtyGroup]) -> list[DirtyGroup]:
+    def held(self, store: Connections, dirty: Sequence[DirtyHead]) -> list[DirtyHead]:
         """Lock the rows that no head's lock protects. Return all but the groups that another connection has."""
         alone = [one for one in dirty if one.head != OPEN]
         there = self.there(store, alone)
         lost = {one.utube for one in alone if one.id not in there}
         return [one for one in dirty if one.utube not in lost]
 
-    def there(self, store: Connections, dirty: Sequence[DirtyGroup]) -> set[int]:
+    def there(self, store: Connections, dirty: Sequence[DirtyHead]) -> set[int]:
         """Lock the rows that no other connection has deleted or locked, and return their ids."""
         ids = [one.id for one in dirty]
         these = f"SELECT xq_o.id FROM {self.rows_of(ids)}{self.terms.skip}"
@@ -266,10 +277,10 @@ class ServerGroups(Groups):
         return mine[-1][0] if mine else None
 
     def _mine(self, store: Connections, last: int) -> list[tuple[int, Any]]:
-        mine = f"SELECT id, utube FROM {self.dirty_groups} WHERE writer = {self.me} AND id > :last ORDER BY id"
+        mine = f"SELECT id, utube FROM {self.dirty} WHERE writer = {self.me} AND id > :last ORDER BY id"
         return [(id, utube) for id, utube in self.terms.execute(store, mine, {"last": last})]
 
-    def _refresh_within(self, store: Connections, dirty: Sequence[DirtyGroup], own: bool) -> int:
+    def _refresh_within(self, store: Connections, dirty: Sequence[DirtyHead], own: bool) -> int:
         """Refresh heads without a first task, or with `own` all these heads, in the application's transaction.
 
         Another connection may have refreshed them since this transaction began, and may have seen more. So this makes
@@ -285,7 +296,7 @@ class ServerGroups(Groups):
         if not locked:
             return 0
         self.look_at(store, locked)
-        ready = f"SELECT utube FROM {self.heads}{self.by_key} WHERE utube {self.among(locked)} AND k0 IS NOT NULL"
+        ready = f"SELECT utube FROM {self.table}{self.by_key} WHERE utube {self.among(locked)} AND k0 IS NOT NULL"
         found = [utube for (utube,) in self.terms.execute(store, ready, {"utubes": locked})]
         if changed := list(dict.fromkeys([*known, *found])):
             self.terms.execute(store, self.mark_again(changed), {"utubes": changed})
@@ -294,13 +305,13 @@ class ServerGroups(Groups):
         return len(found)
 
     @abstractmethod
-    def refresh_heads(self, executor: Runs, dirty: Sequence[DirtyGroup]) -> int:
+    def refresh_open(self, executor: Runs, dirty: Sequence[DirtyHead]) -> int:
         """Write each open group's first task into its head, delete the rows, and return how many it deleted.
 
         All in one transaction. Without `fair` it also deletes a head that has neither a first nor taken tasks.
         """
 
-    def _merge(self, store: Connections, dirty: Sequence[DirtyGroup]) -> None:
+    def _merge(self, store: Connections, dirty: Sequence[DirtyHead]) -> None:
         """Replace a group's many rows by one, which is newer: its reader needs none of the others."""
         there = self.there(store, dirty)
         if len(there) >= PILE:
@@ -308,8 +319,8 @@ class ServerGroups(Groups):
             self.terms.execute(store, self.make_dirty(":utube"), {"utube": dirty[0].utube})
 
 
-def _one_by_one(dirty: Iterable[DirtyGroup]) -> list[list[DirtyGroup]]:
-    found: dict[Any, list[DirtyGroup]] = {}
+def _one_by_one(dirty: Iterable[DirtyHead]) -> list[list[DirtyHead]]:
+    found: dict[Any, list[DirtyHead]] = {}
     for one in dirty:
         found.setdefault(one.utube, []).append(one)
     return list(found.values())
