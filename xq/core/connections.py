@@ -430,6 +430,37 @@ class Connections(Protocol):
         """The driver's connection of this thread; None if none is open."""
 
 
+class OrmHooks(Protocol):
+    """What the base of all ORMs' connections (`OrmConnections` in drivers/stores.py) asks of an ORM.
+
+    An ORM writes these, `engine`, `database`, `ready`, `connector`, and of `Connections` what differs from the base.
+    """
+
+    database_error: type[BaseException]  # the class of all its errors, also those of the driver that it has wrapped
+
+    def errors(self) -> AbstractContextManager[object]:
+        """Return a block in which the driver's errors are raised as the ORM's."""
+
+    def of_the_driver(self, error: BaseException) -> BaseException:
+        """Return the driver's error if the ORM has wrapped it in its own, else `error`."""
+
+    @property
+    def _raw(self) -> Any:
+        """The driver's connection that the ORM has for this thread; None if none is open."""
+
+    def _atomic(self) -> AbstractContextManager[object]:
+        """Open the ORM's transaction, or its savepoint inside another. It is rolled back if the block raises."""
+
+    def _within(self) -> bool:
+        """Return whether a transaction is open on this thread's connection, also one of a plain BEGIN."""
+
+    def _after_commit(self, call: Callable[[], None]) -> None:
+        """Run `call` after the commit of the transaction that is open, as `Connections.after_commit` says."""
+
+    def _parameters(self) -> dict[str, Any]:
+        """Return the parameters of the driver's connect() that other processes can use, too, by their names."""
+
+
 class Unit(Protocol):
     """The unit of work of a session whose transaction a call joins."""
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 from weakref import ref
 
-from xq.core.connections import Address, Driver, OpenBlock, PipelineDriver, Sent, Unit
+from xq.core.connections import Address, Driver, OpenBlock, OrmHooks, PipelineDriver, Sent, Unit
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.kinds import REFUSALS, ErrorKind, Field, R, Row, S
 from xq.core.tokens import TOKEN_ATTRIBUTE
@@ -348,8 +348,8 @@ class PendingCalls:
             call()
 
 
-class OrmConnections(BaseStore):
-    """The base of all ORMs' connections. Implements `xq.core.connections.Connections`."""
+class OrmConnections(BaseStore, OrmHooks):
+    """The base of all ORMs' connections. Implements `xq.core.connections.Connections`, and asks for `OrmHooks`."""
 
     name: str
     connected: Callable[[Any], bool]
@@ -357,11 +357,6 @@ class OrmConnections(BaseStore):
     # what each ORM has beside
     connect: Callable[[], None]
     disconnect: Callable[[], None]
-    errors: Callable[[], AbstractContextManager[object]]  # in which the driver's errors are raised as the ORM's
-    _atomic: Callable[[], AbstractContextManager[object]]  # opens its transaction, or its savepoint
-    _within: Callable[[], bool]  # whether a transaction is open on this thread's connection
-    _after_commit: Callable[[Callable[[], None]], None]
-    _parameters: Callable[[], dict[str, Any]]  # those of the driver's connect() that other processes know, too
 
     def __init__(self) -> None:
         self.connected = lambda connection: False
@@ -416,11 +411,6 @@ class OrmConnections(BaseStore):
     @property
     def in_use(self) -> Any:
         return self._raw if (joined := self._joined.get()) is None else joined.raw
-
-    @property
-    @abstractmethod
-    def _raw(self) -> Any:
-        """The driver's connection that the ORM has for this thread; None if none is open."""
 
     def in_transaction(self) -> bool:
         return self._joined.get() is not None or self._within()
