@@ -22,6 +22,7 @@ from tests.support import questions
 from xq.core import values
 from xq.engine import binding
 from xq.engine.one import ACK
+from xq.features.utube import heads as utube_heads
 from xq.operators import doctor, inspection
 
 
@@ -106,7 +107,7 @@ def test_an_empty_utube_is_remembered_until_each_with_tasks_was_served(make, mon
     assert len(heads_of(Task)) == 1, "and since the others were"
     Task.xq.put_many([{"utube": utube} for utube in "cdef"])
     assert taken(4) == ["c", "d", "e", "f"]
-    monkeypatch.setattr("xq.features.utube.heads.TURNS", 2)
+    monkeypatch.setattr(utube_heads, "TURNS", 2)
     Task.xq.sweep()
     assert len(heads_of(Task)) == 3, "two, and that of b"
     held.ack()
