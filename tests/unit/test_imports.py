@@ -108,7 +108,10 @@ def sql_in(path: Path) -> list[str]:
 
 def test_all_sql_stands_in_xq_sql_in_slices_and_in_the_sql_of_a_product():
     databases, pipeline = ROOT / "xq" / "sql", ROOT / "xq" / "pipeline" / "sql"
-    own = {ROOT / "xq" / "operators" / "questions.py", *(path.parent for path in (ROOT / "xq" / "features").glob("*/slice.py"))}
+    own = {
+        ROOT / "xq" / "operators" / "questions.py",
+        *(path.parent for path in (ROOT / "xq" / "features").glob("*/slice.py")),
+    }
     elsewhere = [path for path in SOURCES if not {databases, pipeline, *own} & {path, *path.parents}]
     assert len(elsewhere) > 20
     assert [found for path in elsewhere for found in sql_in(path)] == []

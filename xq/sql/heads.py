@@ -15,13 +15,14 @@ from typing import ClassVar
 from xq.core.compile import Selector
 from xq.core.connections import Connections, Runs
 
+Index = tuple[str, str, bool]  # columns, the condition on rows, and whether it is unique
 ByKey = tuple[str, str, str]  # a query for keys, what follows it to read their rows, and their condition
 
 
 class Heads(ABC):
     """The SQL for one queue's heads: what takes, limits, the maintenance and installing ask for."""
 
-    name: ClassVar[str]  # of the index that finds a group's first task, and the claim in findings
+    name: ClassVar[str]  # of the feature, and the suffix of the index that finds a group's first task
     trigger: ClassVar[str]  # the suffix of the trigger that keeps them when rows change
 
     # takes
@@ -79,7 +80,8 @@ class Heads(ABC):
     words: Collection[str] = ()  # for parts of these texts
     tables: Mapping[str, str]  # their texts, by the suffixes of the tables' names
     numbered: Sequence[str] = ()  # the suffixes of those with ids that the database makes
-    watched: Sequence[str]  # the columns whose changes triggers must see
+
+    watched: Sequence[str]  # the columns whose changes its trigger must see
 
     @abstractmethod
     def of_tables(self, stored: Callable[..., str]) -> Mapping[str, str]:
@@ -93,13 +95,8 @@ class Heads(ABC):
     def in_trigger(self, change: str, words: Collection[str], known: Mapping[str, str]) -> str:
         """Return what a trigger does after an insert, update, delete or truncate, before a blank; `known` as SQL."""
 
-    @property
-    @abstractmethod
-    def index(self) -> tuple[str, str, bool]:
-        """The index that finds a group's first task: columns, condition, whether it is unique."""
-
     def stored(self, digest: Callable[[str, str], str]) -> tuple[str, str]:
-        """Return a stored column for that index and its value, for a database that indexes columns alone."""
+        """Return a stored column for the index `name` and its value, for a database that indexes columns alone."""
         raise NotImplementedError
 
     def for_others(self, condition: str) -> str:

@@ -22,7 +22,6 @@ from xq.core.machine import (
     UNTIMED,
     duty_of,
 )
-from xq.sql.links import Links
 from xq.sql.named import beside, filled
 from xq.sql.rows import Rows
 
@@ -181,10 +180,8 @@ class Queries:
         if self.times_unowned:
             untimed = f"{self._is_unowned} AND {self.terms.roles['runat']} IS NULL"
             times[UNTIMED] = f"SELECT 0 AS at FROM {self.terms.read_by('runat')} WHERE {untimed} LIMIT 1"
-        settled = [Links(self.terms).any] if "after" in self.terms.roles else []
-        settled += [self.terms.members.any_open] if self.terms.members else []
-        if settled:
-            either = " OR ".join(f"EXISTS ({look})" for look in settled)
+        if pending := [slice.pending for slice in self.terms.slices if slice.pending]:
+            either = " OR ".join(f"EXISTS ({look})" for look in pending)
             times[SETTLE] = f"SELECT 0 AS at{self.terms.absent_rows} WHERE {either}"
         if self.terms.heads and self.terms.heads.any_dirty:
             times[DIRTY_HEADS] = self.terms.heads.any_dirty

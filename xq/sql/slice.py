@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from xq.core.compile import Charge as Charge
 from xq.sql.effects import Effect as Effect
-from xq.sql.heads import Heads
+from xq.sql.heads import Heads, Index
 from xq.sql.terms import Terms
 
 
@@ -64,7 +65,13 @@ class Slice:
         """Return SQL that runs when the limit with the key `:value` was changed; '' is the queue's."""
         return ""
 
+    # Of the installed objects, by the suffixes of their names:
+    tables: Sequence[str] = ()  # side tables, whose texts have these names in each database's tables.sql
+    indexes: Mapping[str, Index] = MappingProxyType({})
+    watched: Sequence[str] = ()  # the columns whose changes triggers must see, beside the status, the key and the tube
+
     heads: Heads | None = None  # through which takes find tasks; one feature of a queue may have some
+    pending = ""  # a query that finds a row if the end of a task may still set off something
 
     effects: Sequence[Effect] = ()  # what changes of rows write beside them
 

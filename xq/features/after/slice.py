@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from xq.sql.effects import UPDATED
 from xq.sql.links import ENDED, LEAVES, MAY_END, Links
+from xq.sql.rows import Rows
 from xq.sql.slice import Effect, Slice
 
 HAVE_NOT_ENDED = "{old_is_parent} AND state IN ('', 'B')"
@@ -20,6 +21,13 @@ EFFECTS = (
 
 class AfterSlice(Slice):
     """One queue's links."""
+
+    terms: Rows
+    tables = ("after",)
+
+    @property
+    def pending(self) -> str:  # type: ignore[override]
+        return Links(self.terms).any
 
     @property
     def effects(self) -> Sequence[Effect]:  # type: ignore[override]

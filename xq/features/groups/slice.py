@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from xq.sql.effects import UPDATED
 from xq.sql.members import Members
 from xq.sql.slice import Effect, Slice
+from xq.sql.terms import Terms
 
 ITS_GROUP = "name = {old_group}"
 IS_KILLED = "{was_unfinished} AND {new} = 'X' AND {event_name} <> 'ack'"
@@ -20,12 +21,23 @@ LEFT = Effect(
 class GroupsSlice(Slice):
     """One queue's groups."""
 
+    tables = ("group",)
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self.members = Members(terms)
+        self.watched, self.indexes = [self.members.role], {"members": self.members.index}
+
+    @property
+    def pending(self) -> str:  # type: ignore[override]
+        return self.members.any_open
+
     @property
     def effects(self) -> Sequence[Effect]:  # type: ignore[override]
         return (KILLED, LEFT) if self.terms.settles else (LEFT,)  # else the function that ends a group counts
 
     def holes(self, version: str, old: str, was: str) -> Mapping[str, str]:
-        members = Members(self.terms)
+        members = self.members
         status, group = (f"{version}.{column}" for column in (self.terms.roles["status"], members.role))
         is_unfinished = f"{group} IS NOT NULL AND {members.unfinished(status)}"
         is_live = f"{group} IS NOT NULL AND {self.terms.in_states(members.live, status)}"

@@ -21,6 +21,7 @@ def noted(on: Holes, when: str, of: str, source: str, target: str, owner: str) -
 class HistorySlice(Slice):
     """One queue's history."""
 
+    tables = ("history",)
     effects = (
         # A task whose key changes is another task.
         noted(goes("key"), "{surely_was}", "old", "{old}", "'X'", OLD_OWNER),

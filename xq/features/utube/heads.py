@@ -21,7 +21,7 @@ from typing import NamedTuple
 from xq.core.compile import Selector
 from xq.core.connections import Runs
 from xq.core.machine import READY, TAKEN
-from xq.sql.heads import Heads
+from xq.sql.heads import Heads, Index
 from xq.sql.limits import Limits
 from xq.sql.rows import Rows
 
@@ -140,7 +140,8 @@ class UtubeHeads(Heads):
         return f"{condition} AND {self.role} IS NULL"
 
     @property
-    def index(self) -> tuple[str, str, bool]:
+    def index(self) -> Index:
+        """The index that finds a utube's first task."""
         ready = self.terms.is_state(READY) + ("" if self.fair else f" AND {self.role} IS NOT NULL")
         return ", ".join([self.called(self.role), self.terms.order]), ready, False
 

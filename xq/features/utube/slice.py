@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from xq.core.errors import shown
@@ -11,6 +11,7 @@ from xq.features.utube.heads import UtubeHeads
 from xq.features.utube.mariadb import MariadbHeads
 from xq.features.utube.postgres import PostgresHeads
 from xq.features.utube.sqlite import SqliteHeads
+from xq.sql.heads import Index
 from xq.sql.rows import Rows
 from xq.sql.slice import Hidden, Slice
 
@@ -26,6 +27,14 @@ class UtubeSlice(Slice):
     @cached_property
     def heads(self) -> UtubeHeads:  # type: ignore[override]
         return KINDS[self.terms.database](self.terms)
+
+    @property
+    def watched(self) -> Sequence[str]:  # type: ignore[override]
+        return self.heads.watched
+
+    @property
+    def indexes(self) -> Mapping[str, Index]:  # type: ignore[override]
+        return {self.heads.name: self.heads.index}
 
     def holes(self, version: str, old: str, was: str) -> Mapping[str, str]:
         return self.heads.holes(version, old, was)

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from xq.core.machine import GUARDED, LEFT, ONWARD, READY, TAKEN
 from xq.sql.effects import STALE, TRANSITIONS, TRANSITIONS_OF_TUBES, WAITS, Effect
+from xq.sql.heads import Index
 from xq.sql.installer.views import views
 from xq.sql.links import Links
 from xq.sql.rows import Rows
@@ -69,9 +70,8 @@ class Objects(ABC):
 
     def side_tables(self) -> list[Object]:
         """Return the tables that belong to this queue alone."""
-        names = ["count", "wait", *["history"] * self.terms.has_history, *["after"] * bool(self.links)]
-        names += ["group"] * bool(self.terms.members) + ["back"] * bool(self.terms.floors)
-        names += ["limit"] * bool(self.terms.limits)
+        names = ["count", "wait", *(name for slice in self.terms.slices for name in slice.tables)]
+        names += ["back"] * bool(self.terms.floors) + ["limit"] * bool(self.terms.limits)
         rows = {"limit": [*limits.defaults]} if (limits := self.terms.limits) else {}
         made = {name: self._side_table(name, texts(self.tables_file)[name]) for name in names}
         if heads := self.terms.heads:
@@ -125,9 +125,9 @@ class Objects(ABC):
         """Return the selectors' indexes. With partial indexes, rows at rest are in none."""
         return [self.index(suffix, *found) for suffix, found in self.wanted_indexes().items()]
 
-    def wanted_indexes(self) -> dict[str, tuple[str, str, bool]]:
-        """Return the indexes by suffix: columns, the condition on rows, whether it is unique."""
-        found: dict[str, tuple[str, str, bool]] = {}
+    def wanted_indexes(self) -> dict[str, Index]:
+        """Return the indexes by suffix."""
+        found: dict[str, Index] = {}
         for state in self.terms.machine.picked():
             mine = self.terms.is_state(state)
             if self.terms.heads and state == READY:
@@ -135,10 +135,8 @@ class Objects(ABC):
             found[f"oldest_{state}"] = (self.terms.order, mine, False)
             if "tube" in self.terms.roles and state == READY:
                 found[f"oldest_{state}_of_tube"] = (f"{self.terms.roles['tube']}, {self.terms.order}", mine, False)
-        if heads := self.terms.heads:
-            found[heads.name] = heads.index
-        if members := self.terms.members:
-            found["members"] = members.index
+        for slice in self.terms.slices:
+            found |= slice.indexes
         for column in self.terms.timed_columns:
             role = self.terms.roles[column]
             found[column] = (f"{self.terms.roles['status']}, {role}", f"{role} IS NOT NULL", False)
@@ -206,8 +204,7 @@ class Objects(ABC):
     def watched(self) -> list[str]:
         """Return the columns whose changes triggers must see."""
         tube = [self.terms.roles["tube"]] if self.terms.tube_stats else []
-        brought = [*(self.terms.heads.watched if self.terms.heads else ())]
-        brought += [self.terms.members.role] if self.terms.members else []
+        brought = (column for slice in self.terms.slices for column in slice.watched)
         return list(dict.fromkeys([self.terms.roles["status"], *self.terms.keys, *tube, *brought]))
 
     def of_version(self, version: str, old: str, was: str) -> dict[str, str]:
