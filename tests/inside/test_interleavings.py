@@ -170,3 +170,49 @@ def test_an_operation_leaves_alone_what_leaves_the_states_of_its_filter_meanwhil
         until_one_waits_for_a_lock(make_live.db)
     assert (late.result().done, late.result().skipped) == (2, 1)
     assert mine.ack()
+
+
+AT_EACH_LEVEL = pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+
+
+@ON_SERVERS
+@AT_EACH_LEVEL
+@pytest.mark.parametrize("features", [{}, {"keep": True}])
+@pytest.mark.parametrize("several", [False, True])
+def test_a_task_that_is_put_after_one_that_ends_meanwhile_is_released(make_live, level, features, several):
+    isolate(make_live.db, level)
+    Task = make_live({"after": True, **features})
+    parents = Task.xq.put_many(tasks(1 + several))
+    first, *others = Task.xq.take_many(2)
+    with make_live.db.atomic():
+        child = Task.xq.put(task(), after=parents)
+        late = Work(make_live.db, lambda: Task.xq.ack(first))
+        until_one_waits_for_a_lock(make_live.db)
+    late.result()
+    Task.xq.ack_many(others)
+    assert state(Task, child) == "R"
+
+
+@ON_SERVERS
+@AT_EACH_LEVEL
+def test_two_last_ends_at_once_release_the_dependant_and_put_what_follows_the_group(make_live, level):
+    isolate(make_live.db, level)
+    Task = make_live({"after": True, "groups": True, "keep": True})
+    Task.xq.parts.maintenance.stop_maintenance()
+    with Task.xq.group("import", then=task(name="report")) as group:
+        members = group.put_many(tasks(2))
+    child = Task.xq.put(task(name="child"), after=members)
+    one, other = Task.xq.take_many(2)
+    with make_live.db.atomic():
+        Task.xq.ack(one)
+        late = Work(make_live.db, lambda: Task.xq.ack(other))
+        until_one_waits_for_a_lock(make_live.db) if is_postgres(Task) else late.result()
+    late.result()
+    if is_postgres(Task) and level == "REPEATABLE READ":
+        Task.xq.sweep()  # each has a snapshot without the other's end
+    assert (group.done, state(Task, child)) == (True, "R")
+    assert sorted(each.name for each in Task.xq.by_state("R")) == ["child", "report"]
+
+
+def is_postgres(Task: Any) -> bool:
+    return bool(Task.xq.parts.store.engine == "postgres")

@@ -21,6 +21,7 @@ from tests.support.trips import (
     many,
     measured,
     minute,
+    of_ends,
     of_lists,
     of_peewee,
     table,
@@ -191,9 +192,13 @@ take_many(10) of one utube, fair   12/12/1  32/32/2  51/51/2
 def test_a_list_is_one_statement_whatever_its_takes_keys_and_fields(shared_db, request, monkeypatch):
     shared_db.close()
     found = of_lists(counter_of(monkeypatch), shared_db)
-    engine = request.node.callspec.params["shared_db"]
-    names, *rows = [re.split(" {2,}", line) for line in LISTS.strip("\n").splitlines()]
-    assert found == {row[0]: row[names.index(engine)] for row in rows}
+    assert found == of_database(LISTS, request.node.callspec.params["shared_db"])
+
+
+def of_database(table: str, engine: str) -> dict[str, str]:
+    """Return the column of a database in a table with one for each."""
+    names, *rows = [re.split(" {2,}", line) for line in table.strip("\n").splitlines()]
+    return {row[0]: row[names.index(engine)] for row in rows}
 
 
 GUARDED = {
@@ -406,3 +411,36 @@ def test_a_session_is_registered_in_an_applications_transaction_until_one_is_com
         return sum("INTO xq_session" in text for text in trips.texts)
 
     assert [sent(True), sent(True), sent(False), sent(False)] == [1, 1, 1, 0]
+
+
+# SQLite's column is what xq sends if it settles the ends within their transaction; PostgreSQL's triggers do that.
+ENDS = """
+                               sqlite   postgres  mariadb
+ack, of no group               3/3/1    1/1/1     1/1/1
+ack, 50 members are left       4/4/1    1/1/1     2/2/2
+ack, one member is left        4/4/1    1/1/1     2/2/2
+ack, the last member           10/10/1  1/1/1     8/8/3
+ack, the last member, atomic   12/12/1  3/3/1     10/10/3
+ack_many(100), all members     10/10/1  3/3/1     11/11/3
+put after a task               5/5/1    5/5/1     5/5/1
+put after 100 tasks            5/5/1    5/5/1     5/5/1
+ack, no dependant              4/4/1    1/1/1     2/2/2
+ack, one dependant             5/5/1    1/1/1     3/3/3
+ack, one dependant, atomic     7/7/1    3/3/1     5/5/3
+ack, 100 dependants            5/5/1    1/1/1     6/6/3
+bury, one dependant is killed  6/6/1    1/1/1     4/4/4
+ack_many(100), one dependant   5/5/1    3/3/1     6/6/3
+sweep, 100 members expire      14/14/5  5/5/5     15/15/7
+sweep, 100 parents expire      9/9/5    5/5/5     10/10/7
+a thread's job, of no group    4/4/1    2/1/1     1/1/1
+a thread's job, no dependant   5/5/1    2/1/1     2/2/2
+a thread's job, a member       5/5/1    2/1/1     2/2/2
+a thread's job, of a chain     6/6/1    2/1/1     8/8/8
+"""
+
+
+@pytest.mark.parametrize("shared_db", ["sqlite", "postgres", "mariadb"], indirect=True)
+def test_what_follows_an_end_costs_what_the_table_says(shared_db, request, monkeypatch):
+    shared_db.close()
+    found = of_ends(counter_of(monkeypatch), shared_db)
+    assert found == of_database(ENDS, request.node.callspec.params["shared_db"])

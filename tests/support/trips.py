@@ -622,3 +622,80 @@ def of_peewee(db: pw.Database) -> dict[str, Any]:
     """The queues of the tables, each on a table of its own, by what their columns are called."""
     kinds = {"a table": plain, "xq.Task": based}
     return {f"{name}{', all' * bool(on)}": make(db, on) for name, make in kinds.items() for on in ({}, ALL)}
+
+
+@in_sequence
+def of_ends(counter: Counter, db: pw.Database) -> dict[str, str]:
+    """Return what the ends of members of groups send, and those of parents."""
+    features = {"buried": True, "keep": True, "ttl": True}
+    groups = task_of(db, {**features, "groups": True}, "Member")
+    after = task_of(db, {**features, "after": True}, "Parent")
+    numbers = itertools.count()
+
+    def members(n: int, **options: Any) -> None:
+        groups.truncate()
+        with groups.group(f"{next(numbers)}", then={}) as group:
+            group.put_many([{}] * n, **options)
+
+    def parents(n: int, dependants: int, on_failure: str = "hold", **options: Any) -> None:
+        after.truncate()
+        with db.atomic():
+            put = after.put_many([{}] * n, **options)
+            if dependants:
+                after.put_many([{}] * dependants, after=put, on_failure=on_failure)
+
+    def member(n: int) -> Any:
+        members(n)
+        return groups.take()
+
+    def parent(dependants: int, on_failure: str = "hold") -> Any:
+        parents(1, dependants, on_failure)
+        return after.take()
+
+    def all_members() -> Any:
+        members(MANY)
+        return groups.take_many(MANY)
+
+    def all_parents() -> Any:
+        parents(MANY, 1)
+        return after.take_many(MANY)
+
+    def within(queue: Any, task: Any) -> Callable[[], object]:
+        return partial(queue.transaction, partial(queue.ack, task))
+
+    calls: dict[str, Callable[[], Callable[[], object]]] = {
+        "ack, of no group": lambda: partial(groups.ack, (groups.truncate(), taken(groups))[1]),
+        "ack, 50 members are left": lambda: partial(groups.ack, member(51)),
+        "ack, one member is left": lambda: partial(groups.ack, member(2)),
+        "ack, the last member": lambda: partial(groups.ack, member(1)),
+        "ack, the last member, atomic": lambda: within(groups, member(1)),
+        f"ack_many({MANY}), all members": lambda: partial(groups.ack_many, all_members()),
+        "put after a task": lambda: partial(after.put, {}, after=after.put({})),
+        f"put after {MANY} tasks": lambda: partial(after.put, {}, after=after.put_many([{}] * MANY)),
+        "ack, no dependant": lambda: partial(after.ack, parent(0)),
+        "ack, one dependant": lambda: partial(after.ack, parent(1)),
+        "ack, one dependant, atomic": lambda: within(after, parent(1)),
+        f"ack, {MANY} dependants": lambda: partial(after.ack, parent(MANY)),
+        "bury, one dependant is killed": lambda: partial(after.bury, parent(1, "kill")),
+        f"ack_many({MANY}), one dependant": lambda: partial(after.ack_many, all_parents()),
+    }
+
+    def swept(queue: Any, put: Callable[[], None]) -> str:
+        for _ in range(2):  # the first compiles the statements
+            with counter.alone():
+                put()
+                with counter.counting() as trips:
+                    queue.sweep()
+        return str(trips)
+
+    rows = trips_of(counter, calls)
+    rows[f"sweep, {MANY} members expire"] = swept(groups, partial(members, MANY, ttl=0))
+    rows[f"sweep, {MANY} parents expire"] = swept(after, partial(parents, MANY, 1, "run", ttl=0))
+    rows["a thread's job, of no group"] = job_of(counter, groups, lambda task: None)
+    rows["a thread's job, no dependant"] = job_of(counter, after, lambda task: None)
+    for queue in (groups, after):
+        queue.worker(lambda task: None)
+    rows["a thread's job, a member"] = job(counter, groups, members, groups.run)
+    chain = partial(after.put_many, chain=True)
+    rows["a thread's job, of a chain"] = job(counter, after, lambda n: chain([{}] * n), after.run)
+    return rows

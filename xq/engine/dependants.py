@@ -91,10 +91,10 @@ class Dependants:
         dialect, found = self.executor.dialect, dict[Any, str | None]()
         for batch in chunks(sorted(parents), PER_MOVE):
             if listed := dialect.moves.listed(batch):
-                rows = self.executor.run(dialect.queries.look_at_all(dialect.lock), {"keys": listed})
+                rows = self.executor.run(dialect.queries.look_at_parents(True), {"keys": listed})
             else:
-                looks = (self.executor.run(dialect.queries.look(dialect.lock), named(parts)) for parts in batch)
-                rows = [row for look in looks for row in look]
+                look = dialect.queries.look_at_parents(False)
+                rows = [row for parts in batch for row in self.executor.run(look, named(parts))]
             found |= {self.tasks.app_key_of(row): dialect.state(row) for row in rows}
         states = {parts: found.get(self.tasks.app_key(parts)) for parts in parents}
         for parts, state in states.items():
