@@ -318,7 +318,8 @@ def test_a_command_for_one_task_says_who_and_why(make, run, command, words):
     Task, (before, event, done) = make(FULL | {"buried": "any"}), words.split()
     key = bring(Task, before).id
     command, *bury = command.split()
-    yes = ["--yes"] if command in ("cancel", "kill", "release") else []
+    yes = ["--yes"] if command in ("cancel", "kill", "release", "restart") else []
+    assert not yes or "There is no terminal to ask on: say --yes" in run(Task, command, key, *bury).errors
     said = run(Task, command, key, "--reason", "bad deploy", "--actor", "ann", *yes, *bury)
     assert (said.code, said.errors) == (0, f"{done}: {key}\n")
     assert not bury or state(Task, key) == "B"

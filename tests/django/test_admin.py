@@ -80,7 +80,7 @@ def test_a_queue_on_another_database_is_shown_and_moved_and_written_there(django
     with override_settings(ROOT_URLCONF=site.urls):
         client = site.client()
         assert counts(client.get(site.list).content.decode())["buried"] == "1"
-        assert site.act(client, "dig", [buried]) == ["1 task was dug out."]
+        assert site.act(client, "dig", [buried]) == ["1 task was dug."]
         assert client.post(f"{site.list}add/", form).status_code == 302
         assert client.post(f"{site.list}{buried.pk}/change/", form | {"name": "changed"}).status_code == 302
         assert site.act(client, "kill", Task.xq.by_state("R")[1:], post="yes")[-1] == "1 task was killed."
@@ -105,7 +105,7 @@ def test_actions_are_for_those_who_may_change_tasks_and_kill_for_those_who_may_d
 
 NOT_DUG = "a task in D (it is done), a task in T (it is taken), a task in R (it is ready), a task in W (it is waiting)"
 ACTIONS = {
-    "dig": ("BDTRW", ["1 task was dug out.", f"4 tasks were not dug out: {NOT_DUG}."], "Dug out.", "RDTRW"),
+    "dig": ("BDTRW", ["1 task was dug.", f"4 tasks were not dug: {NOT_DUG}."], "Dug.", "RDTRW"),
     "restart": ("DW", ["2 tasks were restarted."], "Restarted.", "BRTRR"),
     "release": ("T", ["1 task was released."], "Released.", "BDRRW"),
     "cancel": ("TRW", ["3 tasks were cancelled."], "Cancelled.", "BDXXX"),
@@ -132,9 +132,9 @@ def test_an_action_reaches_all_that_match_beyond_the_page_and_what_is_in_memory_
     Task, site = manage()
     Task.objects.bulk_create(Task(name=f"task {n}", status="B") for n in range(IN_MEMORY + 1))
     client, all_of_them = site.client(), [Task.objects.first()]
-    assert site.act(client, "dig", all_of_them, select_across="1") == [f"{IN_MEMORY + 1:,} tasks were dug out."]
+    assert site.act(client, "dig", all_of_them, select_across="1") == [f"{IN_MEMORY + 1:,} tasks were dug."]
     (told,) = site.act(client, "dig", all_of_them, select_across="1")
-    assert told.startswith(f"{IN_MEMORY + 1:,} tasks were not dug out: task 0 (it is ready), ")
+    assert told.startswith(f"{IN_MEMORY + 1:,} tasks were not dug: task 0 (it is ready), ")
     assert told.endswith(f", task 9 (it is ready) and {IN_MEMORY - 9} more.")
     asked = {"action": "kill", "_selected_action": [str(all_of_them[0].pk)], "select_across": "1"}
     page = client.post(site.list, asked).content.decode()
@@ -157,13 +157,13 @@ def test_a_dig_says_how_many_attempts_are_left_and_offers_fresh_ones(manage):
     client = site.client()
     asked = {"action": "dig", "_selected_action": [tired.pk, young.pk]}
     page = client.post(site.list, asked).content.decode()
-    assert "Dig out 2 tasks?" in page
+    assert "Dig 2 tasks?" in page
     assert re.findall(r"<li>(task .*)</li>", page) == [
         "task 1: 1 attempt, 4 left of 5",
         "task 5: 5 attempts, 1 left of 5",
     ]
-    assert site.act(client, "dig", [tired], post="yes") == ["1 task was dug out."]
-    assert site.act(client, "dig", [young], post="yes", fresh="Yes") == ["1 task was dug out."]
+    assert site.act(client, "dig", [tired], post="yes") == ["1 task was dug."]
+    assert site.act(client, "dig", [young], post="yes", fresh="Yes") == ["1 task was dug."]
     assert list(Task.objects.order_by("pk").values_list("attempts", "error")) == [(5, "Timeout: 3 s"), (0, None)]
 
 

@@ -128,7 +128,7 @@ def test_a_task_has_buttons_for_what_its_state_and_the_rights_of_the_user_allow(
     own = {"B": "dig kill", "D": "restart kill", "T": "release cancel kill", "R": "cancel kill"}
     own |= {"W": "restart cancel kill"}
     assert offered == own | {"draft": "", "not mine": "kill"}
-    refused = ["1 task was not dug out: not mine (you may not)."]
+    refused = ["1 task was not dug: not mine (you may not)."]
     assert messages_of(press(site, client, tasks["not mine"], "dig", post="yes")) == refused
     assert site.act(client, "dig", [tasks["not mine"]], post="yes") == refused
     viewer = site.client("view")
@@ -145,10 +145,10 @@ def test_a_button_moves_the_task_and_reports_it_on_its_page(manage):
     buried = one_of_each(Task)["B"]
     client, page = site.client(), f"{site.list}{buried.pk}/change/"
     response = press(site, client, buried, "dig", post="yes")
-    assert (messages_of(response), response.redirect_chain) == (["1 task was dug out."], [(page, 302)])
+    assert (messages_of(response), response.redirect_chain) == (["1 task was dug."], [(page, 302)])
     assert Task.xq.peek(buried.pk).status == "R"
     assert messages_of(press(site, client, buried, "dig", post="yes")) == [
-        "1 task was not dug out: a task in B (it is ready)."
+        "1 task was not dug: a task in B (it is ready)."
     ]
 
 

@@ -236,7 +236,7 @@ def moves(queue: Any, row: Transition) -> Iterator[Entry]:
 def brought(queue: Any, row: Transition) -> list[frozenset[str]]:
     """What a call may bring that takes this row: as little as it can, and all that it can."""
     accepted = queue.machine.accepts(row)
-    least = accepted if not row.enters else frozenset(filter(None, [row.given]))
+    least = accepted if row.prolongs else frozenset(filter(None, [row.given]))
     return [least] if row.due or least == accepted else [least, accepted]
 
 

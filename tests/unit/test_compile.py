@@ -56,6 +56,6 @@ def test_a_road_to_a_state_writes_what_any_other_road_to_it_writes():
     machine = QUEUES["tubes"](pw.SqliteDatabase(":memory:")).machine
     for target in machine.states:
         # all but put: what is yet to be put has no seconds of its own
-        roads = [row for row in machine.rows if row.target == target and row.enters and row.source != "X"]
+        roads = [row for row in machine.rows if row.target == target and row.follows and row.source != "X"]
         least = [change(machine, row, frozenset(filter(None, [row.given]))).roles for row in roads]
         assert all(roles == least[0] for roles in least), target

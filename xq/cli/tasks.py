@@ -18,6 +18,7 @@ from xq.cli.output import Answer, Extra, Text, ask, block, moment, shown, spent
 from xq.cli.targets import Queue, key_of
 from xq.core.errors import BadType, BadValue, Error
 from xq.core.words import counted
+from xq.operators.acts import ACTS, Act
 
 if TYPE_CHECKING:
     from xq.operators.operations import Operation
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 Document = Annotated[str, Argument(metavar="JSON", help="the task, an object; -: one in each line of stdin")]
 Bury = Annotated[bool, o.flag("--bury", help="Bury it instead: its row stays.")]
 VALUE = 200  # a value's characters that people see
-DESTROY = ("cancel", "kill", "release")  # what refuses to run without a terminal, unless --yes is given
 MANY = 20  # keys that people see
 
 
@@ -135,34 +135,28 @@ def dig(
         return _moved(queue, queue.dig(n=n, fresh=fresh) if key is None else [queue.dig(one, fresh=fresh)], "dug")
 
 
-def _move(name: str, done: str, help: str) -> Callable[..., Answer]:
+def _move(act: Act) -> Callable[..., Answer]:
     def move(
         queue: Queue, key: o.Key, reason: o.Reason = None, actor: o.Actor = None, yes: o.Yes = False, bury: Bury = False
     ) -> Answer:
-        from xq.operators.operations import ACTS, act_on
+        from xq.operators.operations import act_on
 
-        task, asks = key_of(queue, key), name in DESTROY
-        state = described(queue, queue.peek(task))["state"] if asks else None
-        if asks and state in queue.machine.sources(ACTS[name]):  # else the call refuses
-            what = f"task {key} of {queue.name}, which is {state}{_deletes(queue, name, 'its row') * (not bury)}"
-            ask(f"{name.capitalize()} {what}?", yes)
+        task = key_of(queue, key)
+        state = described(queue, queue.peek(task))["state"] if act.risk else None
+        if state and act.moves(queue.machine, state):  # else the call refuses
+            what = f"task {key} of {queue.name}, which is {state}{_deletes(queue, act, 'its row') * (not bury)}"
+            ask(f"{act.name.capitalize()} {what}?", yes)
         with queue.acting(actor, reason):
-            return _moved(queue, [act_on(queue, name, task, **({"to": "B"} if bury else {}))], done)
+            return _moved(queue, [act_on(queue, act.name, task, **({"to": "B"} if bury else {}))], act.done)
 
-    if name != "cancel":
+    if act.name != "cancel":
         *own, _ = inspect.signature(move, eval_str=True).parameters.values()
         move.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
-    move.__name__, move.__doc__ = name, help
+    move.__name__, move.__doc__ = act.name, act.help
     return move
 
 
-MOVES = [
-    _move("cancel", "cancelled", "Delete a ready, waiting or taken task, and ask the worker that has it to stop."),
-    _move("kill", "killed", "Delete a task, in whatever state it is."),
-    _move("release", "released", "Take a task from the worker that has it, and make it ready."),
-    _move("restart", "restarted", "Make a waiting or finished task ready again."),
-    _move("bury", "buried", 'Bury a task. Needs the feature buried="any".'),
-]
+MOVES = [_move(act) for act in ACTS.values() if act.name != "dig"]
 
 
 def _moved(queue: Queue, tasks: Iterable[Any], done: str) -> Answer:
@@ -171,13 +165,13 @@ def _moved(queue: Queue, tasks: Iterable[Any], done: str) -> Answer:
     return Answer(told, [], f"{done}: {keys}{f' and {len(told) - MANY:,} others' * (len(told) > MANY)}")
 
 
-def _deletes(queue: Queue, event: str, rows: str) -> str:
-    return f", and delete {rows} of the table {queue.parts.store.table}" if event in ("cancel", "kill") else ""
+def _deletes(queue: Queue, act: Act, rows: str) -> str:
+    return f", and delete {rows} of the table {queue.parts.store.table}" if act.destroys else ""
 
 
 def act(
     queue: Queue,
-    event: Annotated[str, Argument(metavar="EVENT", help="dig, kill, cancel, release, restart or bury")],
+    event: Annotated[str, Argument(metavar="EVENT", help=", ".join(ACTS))],
     filter: Annotated[str, Argument(metavar="[FILTER]", help="which tasks, as 'state:buried error:Timeout'")] = "",
     every: o.Every = False,
     reason: o.Reason = None,
@@ -188,7 +182,7 @@ def act(
     dry_run: Annotated[bool, o.flag("--dry-run", help="Show what would move, and move nothing.")] = False,
     yes: o.Yes = False,
 ) -> Answer:
-    """Dig, kill, cancel, release, restart or bury all tasks of a filter, in chunks. Ctrl-C ends it after its chunk."""
+    """Dig, release, kill ... all tasks of a filter, in chunks. Ctrl-C ends it after its chunk."""
     if every == bool(filter.strip()):
         raise typer.BadParameter("say which tasks: a FILTER, or --all")
     options = ({} if delay is None else {"delay": delay}) | ({"fresh": True} if fresh else {})
@@ -201,8 +195,8 @@ def act(
         content = {"event": event, "filter": filter, "n": preview.n, "exact": preview.exact, "looked": preview.looked}
         content |= {"tasks": told} | ({"unknown": preview.unknown} if preview.unknown else {})
         return Answer(content, table(queue, told), f"{event} would move {n} tasks{left_out}")
-    if event in (*DESTROY, "restart") or sys.stdin.isatty():  # restart repeats finished work
-        deletes = _deletes(queue, event, "their rows")
+    if ACTS[event].risk or sys.stdin.isatty():
+        deletes = _deletes(queue, ACTS[event], "their rows")
         ask(f"{event} {n} tasks of {queue.name} ({filter or 'all'}){deletes}{left_out}?", yes)
     _run(operation, preview.n / chunk if preview.exact else None)
     skipped = f", {operation.skipped:,} skipped" if operation.skipped else ""

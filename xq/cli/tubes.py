@@ -10,11 +10,13 @@ from typer import Argument
 from xq.cli import options as o
 from xq.cli.output import Answer, ask, block
 from xq.cli.queues import data, pairs
+from xq.operators.acts import ACTS
 
-# What each tube method is called with. DESTROY asks first.
+# What each tube method is called with.
 ON_A_TUBE = {"put": "DATA", "peek": "ID", "release": "ID", "bury": "ID", "kick": "[COUNT]", "delete": "ID"}
 ON_A_TUBE |= dict.fromkeys(("statistics", "truncate", "drop"), "")
-DESTROY = ("release", "delete", "truncate", "drop")
+ACT_OF = {"release": "release", "bury": "bury", "kick": "dig", "delete": "kill"}  # what some are in a queue
+ASKS = ("truncate", "drop", *(command for command, act in ACT_OF.items() if ACTS[act].risk))
 DONE = {"kick": "kicked", "truncate": "deleted", "drop": "dropped"}
 
 
@@ -52,7 +54,7 @@ def _answer(all_tubes: Any, command: str, name: str, given: list[str], yes: bool
         all_tubes.create_tube(name, given[0], **pairs(given[1:]))
         return Answer({"created": name, "type": given[0]}, [], f"the tube {name} is created")
     tube = all_tubes.tube[name]
-    if command in DESTROY:
+    if command in ASKS:
         ask(f"{command.capitalize()} {' '.join([*given, 'of'] if given else ['all of'])} the tube {name}?", yes)
     result = getattr(tube, command)(*map(data, given))
     told = {DONE[command]: result} if command in DONE else result if command == "statistics" else result._asdict()

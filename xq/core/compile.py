@@ -173,7 +173,7 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
         own = timer.option in machine.roles and row.source != ABSENT
         return Own(timer.option if own else "", timer.default)
 
-    if not row.enters:
+    if row.prolongs:
         increment = (Given("increment"),)
         since = ("runat", "now") if machine.settings.touch_ends else ("runat",)
         prolonged = {"runat": After(since, increment), "deadline": After(("deadline",), increment)}
@@ -183,7 +183,10 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
             roles["runat"] = Later(After(("now",), (seconds(timer),)))
         return Change(row.target, roles, update)
 
-    roles = {"status": row.target}
+    roles = {"status": row.target}  # also if it stays the same: triggers note the event
+    written = {role: value for role, value in row.writes if role in machine.roles}
+    if not row.follows:
+        return Change(row.target, roles | written, update)
     for option in machine.remembers(row):
         if option in given:
             roles[option] = Given(f"own_{option}")
@@ -207,8 +210,7 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
         value = column.at.get(row.target, column.otherwise)
         if value is not KEEP and column.role != row.given:  # a call with a role's option brings the role's value
             roles[column.role] = value
-    roles |= {role: value for role, value in row.writes if role in machine.roles}
-    return Change(row.target, roles, update)
+    return Change(row.target, roles | written, update)
 
 
 def puts(machine: Machine, table: Table, words: Mapping[str, Any]) -> dict[str, str]:

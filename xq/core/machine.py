@@ -97,13 +97,19 @@ class Transition:
     given: str = ""  # the row applies if the call has this option
     fenced: bool = False  # only the task's owner may do it
     picks: bool = False  # the event may choose the oldest tasks itself
-    enters: bool = True  # False: the state is prolonged, not entered (touch)
+    follows: bool = True  # the columns follow the entered state: its timers begin; False: the task's times go on
+    counts: bool = True  # it is in the history, also if the state stays; False: the state is prolonged (touch)
     named: bool = False  # the caller names the target (switch, cancel)
     stays: bool = False  # the task is in `target` already: without fields to write the event does nothing
     due: str = ""  # the column with the time at which the event happens by itself
     by: str = ""  # the feature that brought the row
     writes: tuple[tuple[str, Any], ...] = ()  # roles and values that it writes beside those of the entered state
     loses: bool = False  # it ends a task whose last take was lost, and no caller runs it
+
+    @property
+    def prolongs(self) -> bool:
+        """Whether a call may prolong the state: it is neither entered, nor is there an event to note."""
+        return not (self.follows or self.counts)
 
 
 # What a queue does by itself at a time, beside its timers (`duty_of`). ANY_READY: a take might find a task. SETTLE:
@@ -252,7 +258,7 @@ CORE: Final = Feature(
         Transition(TAKEN, "ack", ABSENT, fenced=True),
         Transition(TAKEN, "release", "R", fenced=True),
         Transition(TAKEN, "snatch", "R"),
-        Transition(TAKEN, "touch", TAKEN, fenced=True, enters=False),
+        Transition(TAKEN, "touch", TAKEN, fenced=True, follows=False, counts=False),
         Transition("WZD", "restart", "R"),
         Transition("^T", "switch", "^T"),
         Transition("*", "kill", ABSENT),
@@ -344,7 +350,7 @@ class Machine:
         self._sources: dict[str, tuple[str, ...]] = {}
         called = [row for row in self.rows if not (row.due or row.loses)]  # timers may be named like a method
         if not any(row.event == "touch" for row in called):  # without a timer it writes fields
-            called.append(Transition(TAKEN, "touch", TAKEN, fenced=self.settings.fenced, enters=False))
+            called.append(Transition(TAKEN, "touch", TAKEN, fenced=self.settings.fenced, follows=False, counts=False))
         self.fenced = frozenset(row.event for row in called if row.fenced)
         for row in called:
             self._by_source.setdefault((row.source, row.event), []).append(row)
@@ -434,7 +440,7 @@ class Machine:
                         state, timer.event, timer.target, due=timer.column, by=feature.name, writes=timer.writes
                     )
                     rows[state, timer.event, timer.column] = row
-        callers = [row for row in rows.values() if row.enters and not (row.due or row.named or row.loses)]
+        callers = [row for row in rows.values() if row.follows and not (row.due or row.named or row.loses)]
         for feature in self.features:
             for detour in feature.detours:
                 for row in callers:
@@ -448,7 +454,7 @@ class Machine:
         for source in spread(row.source, self.states):
             if source not in (ABSENT, *self.states):
                 raise _never_entered(by, source)
-            if not row.enters and not self.timers.get(source):
+            if row.prolongs and not self.timers.get(source):
                 continue  # touch cannot prolong a state without a timer
             for target in spread(row.target, self.states):
                 ways = [detour for detour in self.detours if detour.via == target] if named else []
@@ -456,7 +462,7 @@ class Machine:
                 if ways and not given:
                     continue  # only one event leads there
                 fenced = row.fenced and self.settings.fenced
-                stays = source == target and row.enters and not (named or given)
+                stays = source == target and row.follows and not (named or given)
                 found = replace(row, source=source, target=target, given=given, fenced=fenced)
                 yield replace(found, named=named, stays=stays, by=by)
 
@@ -544,7 +550,7 @@ class Machine:
     def structure(self) -> list[tuple[object, ...]]:
         """The table without durations, feature names and the core: the installation does not depend on these."""
         rows = [row for row in self.rows if row.by != CORE.name]
-        moves = [(t.source, t.event, t.target, t.given, t.fenced, t.picks, t.enters, t.due) for t in rows]
+        moves = [(t.source, t.event, t.target, t.given, t.fenced, t.picks, t.follows, t.due) for t in rows]
         each = [timer for timers in self.timers.values() for timer in timers]
         timers = [(t.state, t.option, t.column, *([t.writes] if t.writes else [])) for t in each]
         return sorted([*moves, *timers, *((c.role, str(c)) for c in self.columns)], key=str)
@@ -621,7 +627,7 @@ class Machine:
 
     def before_take(self, row: Transition) -> bool:
         """Return whether `row` leads to a state in which tasks wait to be taken."""
-        return row.enters and (row.target == "R" or any(row.target == detour.via for detour in self.detours))
+        return row.follows and (row.target == "R" or any(row.target == detour.via for detour in self.detours))
 
     def remembers(self, row: Transition) -> tuple[str, ...]:
         """Return the options that a role with the same name keeps while the task exists if `row` brings them.
@@ -639,8 +645,8 @@ class Machine:
         They time the entered state, have chosen the row, or are remembered by a role.
         A deadline times the task, so only rows before a take accept it.
         """
-        if not row.enters:
-            return frozenset({"increment"} if self.timers[row.source] else ())
+        if not row.follows:
+            return frozenset({"increment"} if row.prolongs and self.timers[row.source] else ())
         timers = self.timers.get(row.target, ())
         timed = (timer.option for timer in timers if timer.column == "runat" or self.before_take(row))
         return frozenset(filter(None, {*timed, *self.remembers(row), row.given}))
@@ -672,10 +678,10 @@ class Machine:
         merged: dict[tuple[str, ...], list[str]] = {}
         for row in self.rows:
             event = f"{row.event} ({row.due})" if row.due else row.event + " (picks)" * row.picks
-            timers = self.timers.get(row.target, ()) if row.enters else ()
+            timers = self.timers.get(row.target, ()) if row.follows else ()
             named = ((timer.option or timer.event, timer.default) for timer in timers)
             timed = " ".join(name if default is None else f"{name}={default:.12g}" for name, default in named)
-            timed = timed if row.enters else "+ increment"
+            timed = "+ increment" if row.prolongs else timed
             rest = (event, row.given, row.target, timed, row.by)
             merged.setdefault(rest, []).append(row.source + "!" * row.fenced)
         lines += [(" ".join(sources), *rest) for rest, sources in merged.items()]

@@ -119,7 +119,7 @@ def count_of(n: object) -> int:
 
 def _needs_nothing(row: Transition) -> bool:
     """Return whether a call without options may mean this transition."""
-    return row.enters and not row.given
+    return not (row.prolongs or row.given)
 
 
 class CallOptions:
@@ -184,7 +184,7 @@ class CallOptions:
             row = self._chosen[meant] = self._choose(source, event, seconds, to)
         if not seconds and _needs_nothing(row):
             return row
-        if not row.enters and seconds.get("increment", 0) is None:
+        if row.prolongs and seconds.get("increment", 0) is None:
             raise BadValue(f"{event} needs increment=seconds, a finite number")
         if row.given and seconds.get(row.given, seconds.get("at")) is None:
             raise BadValue(f"{row.given} must end: math.inf would never let the task become ready")

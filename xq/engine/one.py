@@ -209,7 +209,7 @@ class NamedMoves(Generic[T]):
             return [self.tasks.returned(rows[0], owner if transition.target == TAKEN else None)] if rows else []
 
         try:
-            if transition.target == TAKEN and transition.enters:  # by an event that a feature adds
+            if transition.target == TAKEN and transition.follows:  # by an event that a feature adds
                 session = binding.sessions.to_take()
                 taken_by = binding.sessions.token(session, self.executor, binding.dialect.source_name)
             moved = self.executor.transaction(move, locks=False) if binding.may_fail_to_read else move()
@@ -339,7 +339,8 @@ class NamedMoves(Generic[T]):
     def write(self, task: T, fields: Mapping[str, Any]) -> None:
         """Write fields of a taken task and leave it taken. Raises the errors of `one`."""
         parts, token = self.tasks.identify(task)
-        stays = Transition(TAKEN, "", TAKEN, fenced=self.machine.settings.fenced, enters=False)  # no event
+        fenced = self.machine.settings.fenced
+        stays = Transition(TAKEN, "", TAKEN, fenced=fenced, follows=False, counts=False)  # no event
         if not self._move(self.executor.begin(), Asked("", NONE, fields), "key", stays, token, named(parts)):
             self.find(Asked("ack", NONE, fields), parts, token)  # raises what an ack would raise
 

@@ -43,7 +43,7 @@ class Settling:
     def settled(self, binding: Binding, event: str, which: Selector, transition: Transition, run: Run) -> Run:
         """Return `run`, which then also settles what follows the ends of the rows that it returns."""
         way, target = binding.dialect.settles, transition.target
-        if not (self.settlers and way and transition.enters and target in ENDS and which.state != target):
+        if not (self.settlers and way and transition.follows and target in ENDS and which.state != target):
             return run
         source = "" if which.more else which.state
 

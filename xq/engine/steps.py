@@ -93,13 +93,13 @@ class Steps:
     ) -> Step:
         several, target = bool(which.more), transition.target
         source = "" if several else transition.source
-        run, notified = binding.dialect.moves.runner(statement, event if transition.enters else ""), event
+        run, notified = binding.dialect.moves.runner(statement, event if transition.counts else ""), event
         if self.opening and which.way in ("first", "oldest") and (which.state, target) == (READY, TAKEN):
             run = charged(self.tasks, run) if self._charges else run
             run = self.opening.looking_again(binding.dialect, run)
         if self._counts and event and (several or self.has_own_counter(event, transition)):
             run = self._counting(binding, event, transition, run)
-        elif not transition.enters:
+        elif not transition.counts:
             notified = ""
         if self.settling.settlers:
             run = self.settling.settled(binding, event, which, transition, run)

@@ -13,7 +13,7 @@ def ttl(on: On | Seconds = True) -> Feature:
     return Feature(
         "ttl",
         needs=("runat",),
-        transitions=(Transition("R", "touch", "R", enters=False),),
+        transitions=(Transition("R", "touch", "R", follows=False, counts=False),),
         timers=(Timer("R", "ttl", "X", option="ttl", default=seconds(on)),),
         methods=("touch",),
         options={"ttl": READYING, "increment": ("touch",)},

@@ -12,17 +12,15 @@ from typing import Any, Final, Generic, NamedTuple
 from xq.core.acting import By, block, log_act
 from xq.core.errors import BadType, BadValue, Duplicate, Error, FeatureOff, NotInstalled, WrongState, shown
 from xq.core.kinds import T
-from xq.core.machine import Machine
 from xq.core.options import count_of
 from xq.core.values import Parts
 from xq.engine.several import SeveralMoves
 from xq.engine.stats import counts
+from xq.operators.acts import ACTS
 from xq.operators.filters import Term
 from xq.operators.search import EXAMINED, Search
 
 NEW, RUNNING, DONE, CANCELLED = "new", "running", "done", "cancelled"
-# What an operator does to tasks in bulk, and the machine's event: a release takes tasks from any session.
-ACTS: Final = {act: act for act in ("dig", "release", "restart", "bury", "cancel", "kill")} | {"release": "snatch"}
 LARGEST_CHUNK: Final = 1_000  # tasks
 SHOWN: Final = 20  # tasks in a preview
 
@@ -67,14 +65,15 @@ class Operation(Generic[T]):
         chunk: int,
         options: Mapping[str, Any],
     ) -> None:
-        named = several.moves
+        named, machine = several.moves, several.moves.machine
         if not isinstance(event, str) or event not in ACTS:
-            known = ", ".join(act for act in ACTS if is_offered(named.machine, ACTS[act]))
+            known = ", ".join(act.name for act in ACTS.values() if act.moves(machine, machine.states))
             raise BadValue(f"act does one of {known} to tasks, not {shown(event)}")
-        moves = [row for row in named.machine.rows if row.event == ACTS[event]]
+        self._act = ACTS[event]
+        moves = [row for row in machine.rows if row.event == self._act.event]
         if not moves:
             named.tasks.options.refuse_event(event)
-        if not is_offered(named.machine, ACTS[event]):
+        if not self._act.moves(machine, machine.states):
             only = f"only its owner may {event} a task of {named.executor.store.name}"
             raise FeatureOff(f"{only}: give the queue the feature buried='any'", feature="buried")
         if not isinstance(filter, str):
@@ -84,7 +83,7 @@ class Operation(Generic[T]):
         if "at" in options:
             raise BadValue("act takes delay= (seconds), not at=: it moves its tasks in chunks, one after the other")
         self.event, self.filter, self.chunk = event, filter, size
-        self.options = several.checked(ACTS[event], options)
+        self.options = several.checked(self._act.event, options)
         self.actor, self.reason = self._by = by
         self.done = self.skipped = self.looked = 0
         self.state = NEW
@@ -141,7 +140,7 @@ class Operation(Generic[T]):
 
         def move(tasks: Sequence[tuple[Parts, str]]) -> int:
             with block(executor.store.database, self._by):
-                return self._several.those(ACTS[self.event], tasks, self._meant, self.options)
+                return self._several.those(self._act.event, tasks, self._meant, self.options)
 
         def is_refused(error: Exception) -> bool:
             return isinstance(error, Duplicate) or named.in_doubt.unattended.is_refused(error)
@@ -166,7 +165,7 @@ class Operation(Generic[T]):
 def act_on(queue: Any, name: str, key: object, **options: Any) -> Any:
     """Move one task as an operator does, and return it. An error names what the operator did, not the event."""
     try:
-        return getattr(queue, ACTS[name])(key, **options)
+        return getattr(queue, ACTS[name].event)(key, **options)
     except WrongState as error:
         raise WrongState(name, error.key, error.state, error.allowed, queue.parts.tasks.wording) from error
 
@@ -179,7 +178,7 @@ def act_on_keys(queue: Any, name: str, keys: Sequence[Any], by: By, options: Map
         with block(parts.store.database, by):
             if name == "cancel":  # one by one: the owner of each learns it
                 return len([parts.named.cancel(key) for key in some])
-            return len(parts.several.many(ACTS[name], some, options))
+            return len(parts.several.many(ACTS[name].event, some, options))
 
     def is_refused(error: Exception) -> bool:
         of_all = isinstance(error, NotInstalled)
@@ -188,9 +187,3 @@ def act_on_keys(queue: Any, name: str, keys: Sequence[Any], by: By, options: Map
     moved, refused = parts.executor.in_parts(move, keys, is_refused)
     log_act(parts.store, by, f"{name}: {moved:,} tasks moved")
     return list(refused)
-
-
-def is_offered(machine: Machine, event: str) -> bool:
-    """Return whether an operator may move tasks by an event: a bury may be the owner's alone."""
-    rows = [row for row in machine.rows if row.event == event]
-    return bool(rows) and not any(row.fenced for row in rows)

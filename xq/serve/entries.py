@@ -16,8 +16,8 @@ from xq.api import Queue, queue_of
 from xq.core import errors
 from xq.core.errors import BadType, BadValue, Error, shown
 from xq.core.kinds import NUMBERS, ErrorKind, R, fits_a_column
+from xq.operators.acts import ACTS
 from xq.operators.keys import key_as_text, key_in_text
-from xq.operators.operations import ACTS, is_offered
 from xq.runtime.graph import graph_of
 
 STATUSES: Final = {  # that answer xq's errors; 400 answers all others
@@ -80,9 +80,7 @@ class ConsoleQueue:
 
     def offers(self, may: frozenset[str], states: Iterable[str]) -> list[str]:
         """Return the permitted verbs that move tasks in at least one given state."""
-        machine = self.queue.machine
-        events = {verb: event for verb, event in ACTS.items() if verb in may and is_offered(machine, event)}
-        return [verb for verb, event in events.items() if set(machine.sources(event)).intersection(states)]
+        return [act.name for act in ACTS.values() if act.name in may and act.moves(self.queue.machine, states)]
 
     def columns(self, rows: list[dict[str, Any]]) -> dict[str, str]:
         """Return the fields that any task fills, with their titles. A number's title begins with #."""

@@ -22,15 +22,17 @@ from starlette.types import Scope
 
 from xq.core import time
 from xq.core.errors import BadValue, shown
+from xq.operators.acts import ACTS
 
 log = logging.getLogger("xq.serve")
 
 VIEW: Final = "view"
-VERBS: Final = (VIEW, "dig", "release", "restart", "bury", "pause", "resume", "limit", "run", "cancel", "kill")
+DESTROYS: Final = tuple(act.name for act in ACTS.values() if act.destroys)
+VERBS: Final = (VIEW, *(act for act in ACTS if act not in DESTROYS), "pause", "resume", "limit", "run", *DESTROYS)
 """What a user of the console may do."""
 ROLES: Final[Mapping[str, frozenset[str]]] = {
     "viewer": frozenset({VIEW}),
-    "operator": frozenset(VERBS) - {"cancel", "kill"},
+    "operator": frozenset(VERBS).difference(DESTROYS),
     "admin": frozenset(VERBS),
 }
 """The verbs of each role."""

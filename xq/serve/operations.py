@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from xq.core.errors import Duplicate, NotFound, NotOwner, WrongState
+from xq.operators.acts import ACTS
 from xq.operators.operations import Operation, act_on
 from xq.serve.console import Begun, Console
 from xq.serve.entries import ConsoleQueue, on
@@ -26,11 +27,12 @@ class OperationForm:
         self.verb, self.scope, self.keys = visit.text("verb"), visit.text("scope"), list[str]()
         if not self.entry.offers(frozenset({self.verb}), self.entry.queue.machine.states):
             raise HTTPException(400, f"{self.entry.name} does not {self.verb} tasks: it has no feature for that.")
+        self.act = ACTS[self.verb]
         if self.scope == "selected":
             self.keys = list(dict.fromkeys(visit.parameters.get("keys", [])))
         if not 1 <= len(self.keys) <= SELECTED and self.scope != "all":
             raise HTTPException(400, f"Select 1 to {SELECTED} tasks, or choose all that the filter shows.")
-        self.asks = self.scope == "all" and self.verb in ("cancel", "kill")  # for the queue's name
+        self.asks = self.scope == "all" and self.act.risk  # for the queue's name
 
     def move(self, by: str, reason: str | None) -> list[str]:
         """Move the selected tasks in one transaction. Return why others were skipped."""

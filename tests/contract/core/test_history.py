@@ -344,3 +344,16 @@ def test_other_features_later_turn_the_history_on_and_off(make):
     bring(Task, "D")
     assert transitions(Task) == ["X-R put", "R-T take", "T-D ack"]
     assert Task.xq.check() == []
+
+
+def test_an_event_that_leaves_a_task_as_it_is_is_in_the_history_and_its_times_go_on(make):
+    mark = xq.Feature("mark", transitions=(xq.Transition("R", "mark", "R", follows=False),))
+    Task = make({"history": True, "events": True, "ttl": 60, "own": mark}, roles=("deadline",))
+    before = Task.put(task())
+    Task.xq.clock.tick(5)
+    with Task.xq.acting("ann"):
+        marked = Task.xq.call("mark", 1, update={"name": "m"})
+    assert (marked.deadline, marked.name) == (before.deadline, "m")
+    last = [*Task.xq.history()][-1]
+    assert (last.source, last.event, last.target, last.actor) == ("R", "mark", "R", "ann")
+    assert (Task.stats().by_event["mark"], is_exact(Task)) == ({"R-R": 1}, True)

@@ -15,6 +15,7 @@ from django.urls import re_path, reverse
 from django.views.decorators.csrf import csrf_exempt
 
 from xq.adapters.django.connections import non_atomic
+from xq.operators.acts import ACTS
 
 Application = Callable[..., Awaitable[None]]  # ASGI: (scope, receive, send)
 
@@ -22,9 +23,12 @@ USER: Final = "xq.user"  # in the scope: the user's name
 VERBS: Final = "xq.verbs"  # in the scope: all that the application may let this user do; absent: it decides alone
 VIEW: Final = "view"
 # The console's verbs, and the permission that each needs where the model's admin has none of its own for it.
-NEEDED: Final = {VIEW: "view_or_change", "cancel": "delete", "kill": "delete", "run": "add"} | dict.fromkeys(
-    ("dig", "release", "restart", "bury", "pause", "resume", "limit"), "change"
-)
+NEEDED: Final = {
+    VIEW: "view_or_change",
+    "run": "add",
+    **dict.fromkeys(("pause", "resume", "limit"), "change"),
+    **{act.name: "delete" if act.destroys else "change" for act in ACTS.values()},
+}
 SAFE: Final = ("GET", "HEAD", "OPTIONS")
 
 

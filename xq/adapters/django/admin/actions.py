@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from django.contrib import messages
@@ -16,6 +15,7 @@ import xq
 from xq.adapters.django.admin.words import letter_of
 from xq.core.acting import By
 from xq.core.words import name_of
+from xq.operators.acts import ACTS, Act
 from xq.operators.operations import act_on_keys
 
 IN_MEMORY: Final = 500  # tasks in memory at once, and in one transaction
@@ -23,35 +23,14 @@ NAMED: Final = 10  # tasks that a message or a page names; it counts the others
 NO_TASK: Final = "its row has a status that is not the queue's"
 
 
-@dataclass(frozen=True)
 class Action:
     """An action on selected tasks, as Django calls it, and a button on a task's page."""
 
-    name: str
-    text: str  # {} stands for the tasks
-    done: str  # "3 orders were ..."
-    event: str  # in the machine
-    warning: str  # on the page that asks first
-    is_safe: bool = False  # it repeats no finished work, and deletes no row
-    fresh: bool = False  # it offers fresh attempts, and asks only if the queue counts attempts
-    anew: bool = False  # it gives fresh attempts
-
-    @property
-    def __name__(self) -> str:  # Django's for an action's name
-        return self.name
-
-    @property
-    def allowed_permissions(self) -> tuple[str]:
-        return (self.name,)
-
-    @property
-    def short_description(self) -> str:
-        return self.text.format("selected %(verbose_name_plural)s")
-
-    @property
-    def label(self) -> str:
-        """The button's text."""
-        return self.text.replace(" {}", "")
+    def __init__(self, act: Act) -> None:
+        self.act, self.name, self.label = act, act.name, act.name.capitalize()
+        self.fresh = act.name == "dig"  # it offers fresh attempts, and asks only if the queue counts attempts
+        self.__name__, self.allowed_permissions = act.name, (act.name,)  # Django's, as the next one
+        self.short_description = f"{self.label} selected %(verbose_name_plural)s"
 
     def may(self, of_model: Any, request: Any, task: Any) -> bool:
         """Return whether the user may move a task."""
@@ -69,8 +48,8 @@ class Action:
             named += [f"{task} ({reasons[task.pk]})" for task in some]
         others = f" and {left - NAMED:,} more" if left > NAMED else ""
         for n, what, level in (
-            (moved, self.done, messages.SUCCESS),
-            (left, f"not {self.done}: {', '.join(named)}{others}", messages.WARNING),
+            (moved, self.act.done, messages.SUCCESS),
+            (left, f"not {self.act.done}: {', '.join(named)}{others}", messages.WARNING),
         ):
             if n:
                 were = f"{model_ngettext(of_model.opts, n)} {'was' if n == 1 else 'were'}"
@@ -84,10 +63,10 @@ class Action:
             letter = letter_of(queue, task)
             if not self.may(of_model, request, task):
                 reasons[task.pk] = "you may not"
-            elif letter not in queue.machine.sources(self.event):
+            elif letter not in queue.machine.sources(self.act.event):
                 reasons[task.pk] = f"it is {of_model.words[letter]}" if letter else NO_TASK
         keys = [task.pk for task in tasks if task.pk not in reasons]
-        fresh = self.anew or (self.fresh and "fresh" in request.POST)
+        fresh = self.name == "restart" or (self.fresh and "fresh" in request.POST)
         options = {"fresh": True} if fresh and "attempts" in queue.roles else {}
         try:
             refused = act_on_keys(queue, self.name, keys, By.of(request.user.get_username(), None), options)
@@ -98,7 +77,7 @@ class Action:
                 reasons[key] = f"it is {of_model.words.get(error.state, name_of(error.state))}"
             else:
                 reasons[key] = getattr(error, "found", str(error)) or "it is gone"
-        of = {"action_flag": CHANGE, "change_message": f"{self.done.capitalize()}.", "user_id": request.user.pk}
+        of = {"action_flag": CHANGE, "change_message": f"{self.act.done.capitalize()}.", "user_id": request.user.pk}
         of["content_type"] = ContentType.objects.get_for_model(of_model.model, for_concrete_model=False)
         moved = [task for task in tasks if task.pk not in reasons]
         LogEntry.objects.bulk_create(LogEntry(object_id=task.pk, object_repr=str(task)[:200], **of) for task in moved)
@@ -108,8 +87,8 @@ class Action:
         n = queryset.count()
         context = {
             **of_model.admin_site.each_context(request),
-            "title": f"{self.text.format(f'{n:,} {model_ngettext(of_model.opts, n)}')}?",
-            "warning": self.warning,
+            "title": f"{self.label} {n:,} {model_ngettext(of_model.opts, n)}?",
+            "warning": self.act.help + ATTEMPTS.get(self.name, ""),
             "tasks": [(task, attempts_of(of_model.queue, task) if self.fresh else "") for task in queryset[:NAMED]],
             "others": max(0, n - NAMED),
             "fresh": self.fresh,
@@ -119,19 +98,11 @@ class Action:
         return TemplateResponse(request, "admin/xq/confirmation.html", context)
 
 
-LOST: Final = "Their workers lose them, and others may take them."
-KEPT: Final = "They keep their attempts: one that has had all of them is tried once more. Fresh attempts begin at 0."
-AGAIN = "They are worked on again, also those that are done, with fresh attempts."
-ACTIONS: Final[Mapping[str, Action]] = {
-    action.name: action
-    for action in (
-        Action("dig", "Dig out {}", "dug out", "dig", KEPT, is_safe=True, fresh=True),
-        Action("release", "Release {}", "released", "snatch", LOST, is_safe=True),
-        Action("restart", "Restart {}", "restarted", "restart", AGAIN, anew=True),
-        Action("cancel", "Cancel {}", "cancelled", "cancel", "Their workers stop, and their rows are deleted."),
-        Action("kill", "Kill {}", "killed", "kill", "Their rows are deleted, in any state and of any owner."),
-    )
+ATTEMPTS: Final = {
+    "dig": " They keep their attempts: one that has had all of them is tried once more. Fresh attempts begin at 0.",
+    "restart": " They have fresh attempts.",
 }
+ACTIONS: Final[Mapping[str, Action]] = {name: Action(act) for name, act in ACTS.items()}
 
 
 def attempts_of(queue: Any, task: Any) -> str:

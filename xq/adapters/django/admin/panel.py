@@ -18,7 +18,7 @@ def panel_of(of_model: Any, request: Any, task: Any) -> dict[str, Any]:
     """Return the values for the template admin/xq/task.html."""
     queue, words, letter = of_model.queue, of_model.words, letter_of(of_model.queue, task)
     error = first_line(getattr(task, of_model.error_field or "", ""))
-    actions = [each for each in of_model.queue_actions(request).values() if letter in queue.machine.sources(each.event)]
+    actions = [a for a in of_model.queue_actions(request).values() if a.act.moves(queue.machine, letter or "")]
     shown: dict[str, Any] = {
         "state": chip(letter, words[letter]) if letter else getattr(task, queue.roles["status"]),
         "error": error,  # the reasons do not repeat it

@@ -26,6 +26,7 @@ from xq.adapters.django.connections import non_atomic
 from xq.adapters.django.lookup import alias_of, queue_of
 from xq.core.errors import shown
 from xq.core.machine import MANAGED
+from xq.operators.acts import ACTS
 
 BUTTON = "xq_action"  # the parameter in which a button on a task's page names its action
 
@@ -34,8 +35,8 @@ class QueueAdmin(SchedulesInList, admin.ModelAdmin):
     """A mixin for the admin of a model that is a queue: `class OrderAdmin(QueueAdmin, admin.ModelAdmin)`.
 
     The list has a column `xq_state` (last, unless `list_display` names it), a filter by state with the number of tasks
-    in each, and the actions dig, release, restart, cancel and kill, if the queue has them. With the role error it also
-    has a column `xq_failure`. A task's page says what the queue knows about it, and has buttons for the actions.
+    in each, and the actions dig, release, restart, bury, cancel and kill, if the queue has them. With the role error it
+    also has a column `xq_failure`. A task's page says what the queue knows about it, and has buttons for the actions.
 
     If the model has words of its own for the states (`statuses=`), its rows are the application's: of the actions that
     repeat finished work or delete rows (restart, cancel, kill) it has those that `xq_actions` names.
@@ -50,7 +51,7 @@ class QueueAdmin(SchedulesInList, admin.ModelAdmin):
     xq_actions: Sequence[str] = ()  # with `statuses=`: those of restart, cancel and kill that it has
     xq_deferred: Sequence[str] = ()  # large fields, which the list does not read
     error_field: str | None = None  # the error's field; None: that of the role error
-    dig, release, restart, cancel, kill = ACTIONS.values()
+    dig, release, restart, bury, cancel, kill = ACTIONS.values()
 
     class Media:
         css = {"all": ["xq/admin.css"]}
@@ -82,8 +83,8 @@ class QueueAdmin(SchedulesInList, admin.ModelAdmin):
             )
         maps = any(letter != word for letter, word in queue.statuses.items())
         if self.actions is not None:
-            on = [a for a in ACTIONS.values() if a.is_safe or not maps or a.name in self.xq_actions]
-            has = [action.name for action in on if queue.machine.sources(action.event)]
+            on = [act for act in ACTS.values() if act.risk in ("", "lost") or not maps or act.name in self.xq_actions]
+            has = [act.name for act in on if act.moves(queue.machine, queue.machine.states)]
             self.actions: Sequence[Any] | None = _with(self.actions, has)
 
     def get_queryset(self, request: Any) -> Any:
@@ -122,7 +123,7 @@ class QueueAdmin(SchedulesInList, admin.ModelAdmin):
     def has_dig_permission(self, request: Any, obj: Any = None) -> bool:
         return bool(self.has_change_permission(request, obj))
 
-    has_release_permission = has_restart_permission = has_dig_permission
+    has_release_permission = has_restart_permission = has_bury_permission = has_dig_permission
 
     def has_kill_permission(self, request: Any, obj: Any = None) -> bool:
         return bool(self.has_delete_permission(request, obj))
