@@ -82,7 +82,7 @@ def twin(method: Callable[Concatenate[Queue[T], P], R]) -> Callable[Concatenate[
     return call
 
 
-def may_join(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+def takes_on(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
     """Have a method take `on=`, the caller's transaction, in which the queue's method of that name runs."""
 
     @wraps(method)
@@ -122,7 +122,7 @@ class Aio(Generic[T]):
     @overload
     async def put(self, task: object = ..., *, timeout: Span = ..., **options: Unpack[PutOptions]) -> T: ...
 
-    @may_join
+    @takes_on
     async def put(
         self, task: object = MISSING, *, wait: Span = MISSING, timeout: Span = MISSING, **options: Unpack[PutOptions]
     ) -> T | tuple[T, bool]:
@@ -135,12 +135,12 @@ class Aio(Generic[T]):
         put: T = await self._soon(kind("put", options), brought)
         return put
 
-    @may_join
+    @takes_on
     async def take(self, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> T | None:
         taken = await self._take(1, timeout, tube, options)
         return taken[0] if taken else None
 
-    @may_join
+    @takes_on
     async def take_many(
         self, n: int, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]
     ) -> list[T]:
@@ -163,19 +163,19 @@ class Aio(Generic[T]):
     def _look(self, alike: CallKind, n: int) -> Awaitable[list[TakenBy[T]]]:
         return self._soon(alike, n, self._turns.release)
 
-    @may_join
+    @takes_on
     async def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T:
         return await self._finish("ack", key, update, options)
 
-    @may_join
+    @takes_on
     async def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]) -> T:
         return await self._finish("release", key, update, options)
 
-    @may_join
+    @takes_on
     async def bury(self, key: object, *, update: Mapping[str, Any] | None = None, on: object = None) -> T:
         return await self._finish("bury", key, update, {})
 
-    @may_join
+    @takes_on
     async def touch(
         self,
         key: object,
@@ -233,7 +233,7 @@ class Aio(Generic[T]):
     kick = dig
 
     # These two in full, as any name may be an option: a type checker takes `self` for one.
-    @may_join
+    @takes_on
     async def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
         return await self._call(partial(self._queue.call, event, key, update=update, **options))
 

@@ -49,7 +49,7 @@ MISSING: Any = _Missing()
 LONGEST_EVENT = 64  # characters
 
 
-def may_join(method: Callable[P, R]) -> Callable[P, R]:
+def takes_on(method: Callable[P, R]) -> Callable[P, R]:
     """Have a method take `on=`, the caller's transaction of which its changes are part."""
 
     @wraps(method)
@@ -243,7 +243,7 @@ class Queue(Operators[T]):
     @overload
     def put(self, task: object = ..., *, timeout: Span = ..., **options: Unpack[PutOptions]) -> T: ...
 
-    @may_join
+    @takes_on
     def put(
         self, task: object = MISSING, *, wait: Span = MISSING, timeout: Span = MISSING, **options: Unpack[PutOptions]
     ) -> T | tuple[T, bool]:
@@ -264,7 +264,7 @@ class Queue(Operators[T]):
             return self.parts.inserts.put(brought, options)
         return run_steps(steps_of_put(self.parts.waiting, brought, wait, timeout, options))
 
-    @may_join
+    @takes_on
     def put_many(self, tasks: Iterable[object], **options: Unpack[PutManyOptions]) -> list[T]:
         """Put all of the tasks in one transaction, or none. Returns them in the same order.
 
@@ -299,7 +299,7 @@ class Queue(Operators[T]):
 
     # consumers
 
-    @may_join
+    @takes_on
     def take(self, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> T | None:
         """Take the oldest ready task with the lowest priority: to T. Returns None when there is none.
 
@@ -315,7 +315,7 @@ class Queue(Operators[T]):
             taken = self.parts.waiting.take(1, timeout, tube, options)
         return taken[0] if taken else None
 
-    @may_join
+    @takes_on
     def take_many(self, n: int, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> list[T]:
         """Take up to `n` ready tasks, in order. Waits for the first one as `take` does, not for the others."""
         most = count_of(n)
@@ -335,12 +335,12 @@ class Queue(Operators[T]):
         parts, _ = self.parts.tasks.identify(key)
         return run_steps(self.parts.waiting.waiting_for(parts, seconds))
 
-    @may_join
+    @takes_on
     def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T:
         """Finish a taken task: delete it, or keep it as D (keep) or Z (zombie, for `delay` seconds)."""
         return self.parts.named.one("ack", key, options, update)
 
-    @may_join
+    @takes_on
     def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]) -> T:
         """Release a taken task: to R, or to W with `delay`. Options: delay, ttl, ttr, tube, attempts.
 
@@ -348,7 +348,7 @@ class Queue(Operators[T]):
         """
         return self.parts.named.one("release", key, options, update)
 
-    @may_join
+    @takes_on
     def bury(self, key: object, *, update: Mapping[str, Any] | None = None, on: object = None) -> T:
         """Bury a taken task until it is dug: to B. With buried="any", a task in any state, of any owner.
 
@@ -356,7 +356,7 @@ class Queue(Operators[T]):
         """
         return self.parts.named.one("bury", key, {}, update)
 
-    @may_join
+    @takes_on
     def touch(
         self,
         key: object,
@@ -371,7 +371,7 @@ class Queue(Operators[T]):
         """
         return self.parts.named.one("touch", key, touched_by(increment, update), update)
 
-    @may_join
+    @takes_on
     def touch_many(
         self,
         keys: Iterable[object],
@@ -383,17 +383,17 @@ class Queue(Operators[T]):
         """Extend all of the tasks, or none, as `touch`. `update` is one for all, or a list with one for each."""
         return self.parts.several.many("touch", keys, touched_by(increment, update), update)
 
-    @may_join
+    @takes_on
     def ack_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Times]) -> list[T]:
         """Finish all of the tasks, or none, as `ack`. `update` is one for all, or a list with one for each."""
         return self.parts.several.many("ack", keys, options, update)
 
-    @may_join
+    @takes_on
     def release_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Moves]) -> list[T]:
         """Release all of the tasks, or none, as `release`. `update` is one for all, or a list with one for each."""
         return self.parts.several.many("release", keys, options, update)
 
-    @may_join
+    @takes_on
     def bury_many(
         self,
         keys: Iterable[object],
@@ -425,7 +425,7 @@ class Queue(Operators[T]):
     @overload
     def dig(self, *, n: int | None, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]) -> list[T]: ...
 
-    @may_join
+    @takes_on
     def dig(
         self,
         key: object = MISSING,
@@ -447,24 +447,24 @@ class Queue(Operators[T]):
 
     kick = dig  # its older name; a number is a key here too
 
-    @may_join
+    @takes_on
     def plow(
         self, n: int | None = None, *, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]
     ) -> list[T]:
         """Dig the `n` oldest buried tasks (None: all) whose rows are not locked. Options: as `dig`."""
         return self.parts.takes.oldest("dig", None if n is None else count_of(n), options, update)
 
-    @may_join
+    @takes_on
     def kill(self, key: object, *, on: object = None) -> T:
         """Delete a task in any state, of any owner."""
         return self.parts.named.one("kill", key, {})
 
-    @may_join
+    @takes_on
     def kill_many(self, keys: Iterable[object], *, on: object = None) -> list[T]:
         """Delete all of the tasks, or none."""
         return self.parts.several.many("kill", keys, {}, None)
 
-    @may_join
+    @takes_on
     def cancel(self, key: object, to: str | int | None = None, *, on: object = None) -> T:
         """End a task that is ready, waiting or taken, also by another process: delete it, or with `to="B"` bury it.
 
@@ -479,17 +479,17 @@ class Queue(Operators[T]):
             self.parts.tasks.options.refuse_option("cancel", "to")
         return self.parts.named.cancel(key, letter)
 
-    @may_join
+    @takes_on
     def snatch(self, key: object, **options: Unpack[Times]) -> T:
         """Take a task away from its owner: to R, or to W with `delay`."""
         return self.parts.named.one("snatch", key, options)
 
-    @may_join
+    @takes_on
     def restart(self, key: object, **options: Unpack[Moves]) -> T:
         """Put a waiting or finished task back: to R, or to W with `delay`. `fresh` is as in `dig`."""
         return self.parts.named.one("restart", key, options)
 
-    @may_join
+    @takes_on
     def switch(self, key: object, to: str | int, **options: Unpack[Times]) -> T:
         """Move a task that is not taken to another state of this queue: R, W (with delay), B, D or Z.
 
@@ -502,7 +502,7 @@ class Queue(Operators[T]):
             raise BadValue(f"switch moves tasks of {self.parts.store.name} to one of {known}, not to {shown(to)}")
         return self.parts.named.one("switch", key, options, to=letter)
 
-    @may_join
+    @takes_on
     def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
         """Run an event of a feature of your own: `Page.xq.call("retry", page)`."""
         if not isinstance(event, str):
@@ -511,12 +511,12 @@ class Queue(Operators[T]):
             raise BadValue(f"{event} is not run by a key alone: use the method {event}()")
         return self.parts.named.one(event, key, options, update)
 
-    @may_join
+    @takes_on
     def release_all(self, *, on: object = None) -> int:
         """Release all taken tasks, of any owner. Returns their number."""
         return self.parts.several.all("release", [TAKEN])
 
-    @may_join
+    @takes_on
     def truncate(self, event: str = "kill", *, on: object = None) -> int:
         """Delete all tasks of the queue, counted as the event `event`. Returns their number. Open groups go, too."""
         if not isinstance(event, str):

@@ -196,7 +196,7 @@ def entries(queue: Any) -> Iterator[Entry]:
     first, *more = (row for row in queue.machine.rows if row.event == "kill")
     for rows in (Selector(way, first.source, more=tuple(row.source for row in more)) for way in ("all", "each")):
         killed = of.moves.move(rows, change(queue.machine, first, frozenset()))
-        yield _entry(of, f"kill in {first.source}{''.join(rows.more)}: {rows.way}", "", killed)
+        yield _entry(of, f"kill in {first.source}{''.join(rows.more)}: {rows.mode}", "", killed)
     yield from queries(queue)
 
 
@@ -307,7 +307,7 @@ def _chosen(rows: Selector) -> str:
         rows.fence
     ]
     paused = f", while {sum(rows.skips)} tubes are paused" * bool(rows.skips)
-    return f"{rows.way}{' of a tube' * rows.tube}{f' by {rows.column}' * bool(rows.column)}{fence}{paused}"
+    return f"{rows.mode}{' of a tube' * rows.tube}{f' by {rows.column}' * bool(rows.column)}{fence}{paused}"
 
 
 # as text

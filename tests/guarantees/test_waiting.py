@@ -54,7 +54,7 @@ def test_a_queue_that_the_database_refuses_keeps_no_task_of_another_waiting(make
     Broken, Task = (make_live({"delayed": True}, model=make_live.model(table_name=name)) for name in ("broken", "task"))
     broken = Broken.xq.parts.maintenance
     assert Broken.take() is Task.take() is None, "both are maintained"
-    monkeypatch.setattr(broken.executor.dialect.queries, "times_left", lambda near: ["nothing FROM nowhere"])
+    monkeypatch.setattr(broken.executor.dialect.queries, "times_left", lambda window: ["nothing FROM nowhere"])
     Task.put(task(), delay=SOON)
     eventually(lambda: Task.select().where(Task.status == "R").exists())
     assert "broken cannot expire timers" in caplog.text

@@ -307,7 +307,7 @@ def test_looks_at_timers_read_the_times_around_now_and_the_one_each_second_reads
     timers, executor = Task.xq.parts.maintenance.timers, Task.xq.parts.executor
 
     def seen() -> list[Any]:
-        return [pytest.approx(seconds) for seconds in timers.left(executor.near).values()]
+        return [pytest.approx(seconds) for seconds in timers.left(executor.window).values()]
 
     first, second = Task.xq.take_many(2)
     assert timers.raise_floors()

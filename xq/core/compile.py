@@ -20,7 +20,7 @@ from xq.core.machine import (
     Transition,
 )
 
-Way = Literal["key", "keys", "first", "oldest", "due", "owned", "all", "each"]
+Mode = Literal["key", "keys", "first", "oldest", "due", "owned", "all", "each"]
 Fence = Literal["", "session", "take", "takes"]
 Lost = Literal["", "last", "earlier"]
 SKIPS = {"tube": "skip", "group": "skipg"}  # the names of values to skip, by their role; then a number
@@ -39,29 +39,29 @@ class Selector(NamedTuple):
     - each: as `all`, and returned.
     """
 
-    way: Way
+    mode: Mode
     state: str
     # "session": only this session's tasks; "take": this take's; "takes": the listed takes'
     fence: Fence = ""
     column: str = ""
     tube: bool = False  # whether only one tube's rows are meant
-    more: tuple[str, ...] = ()  # states; for the ways all and each
-    skips: tuple[int, ...] = ()  # how many values' rows are not meant, for each of SKIPS; for the ways first and oldest
-    ranges: int = 1  # token ranges; for the way owned
-    passed: int = 0  # how many tasks are not meant, by their keys; for the ways first and oldest
-    briefly: bool = False  # whether it waits for a locked row for a second at most; for the ways key and keys
-    floor: bool = False  # whether it begins at the key `:floor`; for the ways first and oldest
+    more: tuple[str, ...] = ()  # states; for the modes all and each
+    skips: tuple[int, ...] = ()  # how many values' rows are not meant, for each of SKIPS; for first and oldest
+    ranges: int = 1  # token ranges; for the mode owned
+    passed: int = 0  # how many tasks are not meant, by their keys; for the modes first and oldest
+    briefly: bool = False  # whether it waits for a locked row for a second at most; for the modes key and keys
+    floor: bool = False  # whether it begins at the key `:floor`; for the modes first and oldest
     lost: Lost = ""  # whether the lost take was the last one that max_takes allows
 
 
-class Near(NamedTuple):
+class Window(NamedTuple):
     """Where a process looks beside a snapshot that is held (xq/engine/floors.py); by default everywhere."""
 
     above: str = ""  # a condition on the keys of ready tasks
     due: bool = False  # whether of the timers only those with times around now
 
 
-EVERYWHERE: Final = Near()
+EVERYWHERE: Final = Window()
 
 
 @dataclass(frozen=True, slots=True)

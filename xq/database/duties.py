@@ -420,7 +420,7 @@ class Duties:
         def due_and_ready(queues: Sequence[Any]) -> str:
             return self.database.sql.upkeep_of(
                 [
-                    (of.executor.dialect, of in maintaining, of in awaited and awaited[of].a_task, of.executor.near)
+                    (of.executor.dialect, of in maintaining, of in awaited and awaited[of].a_task, of.executor.window)
                     for of in queues
                 ]
             )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeVar
 
 from xq.core import time
 from xq.core.connections import Connection, Connections, Runs
 from xq.core.kinds import ErrorKind, R
 from xq.sql.dialect import Dialect
+
+V = TypeVar("V")
 
 # Longest pauses in seconds before the retries after a conflict, half a minute in all. Under SERIALIZABLE, PostgreSQL
 # treats most transactions on a small table as conflicts: with eight processes, one failed eleven times in a row.
@@ -48,6 +50,25 @@ def retried_after(error: BaseException, store: Connections, again: Callable[[], 
     if store.classify(error) is ErrorKind.NOT_DATABASE:
         store.undo_interrupted()
     raise error
+
+
+def in_parts(
+    work: Callable[[Sequence[V]], int], rows: Sequence[V], is_refused: Callable[[Exception], bool]
+) -> tuple[int, list[tuple[V, Exception]]]:
+    """Do work on rows at once, or in several parts that leave out the rows that are refused.
+
+    Return the sum of what `work` returns, and the refused rows with their errors.
+    """
+    try:
+        return (work(rows) if rows else 0), []
+    except Exception as error:
+        if not is_refused(error):
+            raise
+        if len(rows) == 1:
+            return 0, [(rows[0], error)]
+    half = len(rows) // 2
+    (n, refused), (m, more) = (in_parts(work, part, is_refused) for part in (rows[:half], rows[half:]))
+    return n + m, refused + more
 
 
 class Transactions(ABC):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +14,8 @@ from xq.core.errors import BadType, BadValue, NotFound, shown
 from xq.core.kinds import Row
 from xq.core.machine import ENDED
 from xq.core.options import seconds_of
-from xq.core.values import Parts, Tasks, chunks, named
+from xq.core.values import Parts, Tasks, chunks
+from xq.database.transactions import in_parts
 from xq.engine.executor import Begun
 from xq.engine.steps import PER_MOVE, Steps
 
@@ -88,14 +90,10 @@ class Dependants:
 
     def _unfinished(self, parents: list[Parts]) -> dict[Parts, str]:
         """Lock tasks until the transaction ends. Return those that have not ended well, with their links' state."""
-        dialect, found = self.executor.dialect, dict[Any, str | None]()
-        for batch in chunks(sorted(parents), PER_MOVE):
-            if listed := dialect.moves.listed(batch):
-                rows = self.executor.run(dialect.queries.look_at_parents(True), {"keys": listed})
-            else:
-                look = dialect.queries.look_at_parents(False)
-                rows = [row for parts in batch for row in self.executor.run(look, named(parts))]
-            found |= {self.tasks.app_key_of(row): dialect.state(row) for row in rows}
+        dialect = self.executor.dialect
+        one, listed = (dialect.queries.look_at_parents(several) for several in (False, True))
+        rows = self.steps.rows_of(sorted(parents), one, listed)
+        found = {self.tasks.app_key_of(row): dialect.state(row) for row in rows}
         states = {parts: found.get(self.tasks.app_key(parts)) for parts in parents}
         for parts, state in states.items():
             if state is None:
@@ -134,14 +132,8 @@ class Dependants:
 
     def _found(self, keys: Sequence[Parts], child: bool = False) -> list[Row]:
         """Return the dependants of ended tasks, or with `child` those with these keys; see `Links`."""
-        dialect, found, by = self.executor.dialect, list[Row](), "child" if child else "parent"
-        for batch in chunks(keys, PER_MOVE):
-            if len(batch) > 1 and (listed := dialect.moves.listed(batch)):
-                found += self.executor.run(dialect.links.queries[f"{by} listed"], {"keys": listed})
-            else:
-                query = dialect.links.queries[by]
-                found += [row for parts in batch for row in self.executor.run(query, named(parts))]
-        return found
+        queries, by = self.executor.dialect.links.queries, "child" if child else "parent"
+        return self.steps.rows_of(keys, queries[by], queries[f"{by} listed"])
 
     def _settle(self, rows: list[Row]) -> int:
         """Release or kill those of the dependants that can be, and settle the dependants of the killed ones.
@@ -168,18 +160,12 @@ class Dependants:
 
     def _moved(self, event: str, delay: str, keys: Sequence[Parts]) -> int:
         """Move dependants, each unless it waits no more, but those that the database refuses. Return their number."""
-        try:
-            return self._move(event, delay, keys)
-        except Exception as error:
-            if not self.steps.settling.may_wait(error):
-                raise
-            if len(keys) == 1:
-                level = logging.DEBUG if keys[0] in self._refused else logging.WARNING  # each look tries again
-                self.log.log(level, "%s cannot move task %r: %s", event, self.tasks.app_key(keys[0]), error)
-                self._refused.add(keys[0])
-                return 0
-        half = len(keys) // 2
-        return sum(self._moved(event, delay, some) for some in (keys[:half], keys[half:]))
+        moved, refused = in_parts(partial(self._move, event, delay), keys, self.steps.settling.may_wait)
+        for key, error in refused:
+            level = logging.DEBUG if key in self._refused else logging.WARNING  # each look tries again
+            self.log.log(level, "%s cannot move task %r: %s", event, self.tasks.app_key(key), error)
+            self._refused.add(key)
+        return moved
 
     def _move(self, event: str, delay: str, keys: Sequence[Parts]) -> int:
         transition = self.machine.choose(WAITS, event, ["delay"] * bool(delay))
@@ -188,10 +174,7 @@ class Dependants:
         values = self.executor.values({"delay": float(delay)} if delay else None)
         _, binding = begun = self.executor.begin()
         for batch in chunks(keys, PER_MOVE):
-            if len(batch) > 1 and (listed := binding.dialect.moves.listed(batch)):
-                which, found = Selector("keys", WAITS, column="after"), [{"keys": listed}]
-            else:
-                which, found = Selector("key", WAITS, column="after"), [*map(named, batch)]
-            step = self.steps.move(binding, event, which, transition, given)
+            mode, found = binding.dialect.moves.by_keys(batch)
+            step = self.steps.move(binding, event, Selector(mode, WAITS, column="after"), transition, given)
             moved += sum(len(self.executor.run(step, {**values, **each}, begun, caught=True)) for each in found)
         return moved

@@ -18,7 +18,7 @@ from xq.core.options import Spans
 from xq.database.database import Database
 from xq.database.members import Member
 from xq.database.sessions import Session, Sessions
-from xq.database.transactions import Transactions, retried_after
+from xq.database.transactions import Transactions, in_parts, retried_after
 from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
 from xq.sql.dialect import Dialect
@@ -46,7 +46,7 @@ class Executor(Transactions):
         self.clock = clock
         self.binding: Binding | None = None  # of the last `open`; `bound` checks that it is current
         self._bindings: WeakKeyDictionary[Database, Binding] = WeakKeyDictionary()  # threads may be in several in turn
-        self.near = EVERYWHERE  # where this process looks with that binding (floors.py)
+        self.window = EVERYWHERE  # where this process looks with that binding (floors.py)
         self.member: Member | None = None  # joins the database of each binding; None if none is to maintain the queue
         self.puts: Puts | None = None  # what the queue's puts are run by
 
@@ -85,7 +85,7 @@ class Executor(Transactions):
                     return binding, lacking
                 binding.installation.review_at = time.monotonic() + REVIEW
             self._bindings[database] = binding
-            self.binding, self.near = binding, EVERYWHERE
+            self.binding, self.window = binding, EVERYWHERE
         return binding, None
 
     def begin_look(self) -> Begun:
@@ -240,20 +240,8 @@ class Executor(Transactions):
     def in_parts(
         self, work: Callable[[Sequence[V]], int], rows: Sequence[V], is_refused: Callable[[Exception], bool]
     ) -> tuple[int, list[tuple[V, Exception]]]:
-        """Run work on rows in one transaction, or in several that leave out the rows that are refused.
-
-        Return the sum of what `work` returns, and the refused rows with their errors.
-        """
-        try:
-            return (self.transaction(lambda: work(rows), caught=True) if rows else 0), []
-        except Exception as error:
-            if not is_refused(error):
-                raise
-            if len(rows) == 1:
-                return 0, [(rows[0], error)]
-        half = len(rows) // 2
-        (n, refused), (m, more) = (self.in_parts(work, part, is_refused) for part in (rows[:half], rows[half:]))
-        return n + m, refused + more
+        """Do work as `transactions.in_parts`, each part in a transaction of its own."""
+        return in_parts(lambda part: self.transaction(lambda: work(part), caught=True), rows, is_refused)
 
     @property
     def begin_writing(self) -> str:

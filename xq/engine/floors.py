@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from xq.core import time
-from xq.core.compile import EVERYWHERE, Near
+from xq.core.compile import EVERYWHERE, Window
 from xq.engine.executor import Executor
 from xq.sql.floors import MANY
 from xq.sql.named import filled
@@ -114,7 +114,7 @@ class Floors:
                 seen.floor = seen.published = None  # a take costs less without one
         floor = self.tubes[None].living(now) if None in self.tubes else None
         above = filled(sql.above, floor=str(floor.key), floor_xid=str(floor.xid)) if floor else ""
-        self.executor.near = Near(above, held and self.executor.near.due)
+        self.executor.window = Window(above, held and self.executor.window.due)
         if now - self._forgotten > FORGET:
             self.executor.run(sql.forget)
             self._forgotten = now
@@ -123,7 +123,7 @@ class Floors:
     def forked(self) -> None:
         """Forget the floors: a child raises its own."""
         self.tubes.clear()
-        self.executor.near = EVERYWHERE
+        self.executor.window = EVERYWHERE
 
     def _look(self, tube: str | None, seen: Tube, now: float) -> None:
         run, sql, floor, published = self.executor.run, self.executor.dialect.floors, seen.floor, seen.published

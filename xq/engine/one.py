@@ -13,7 +13,7 @@ from typing import Any, Final, Generic
 from weakref import WeakSet
 
 from xq.core import time
-from xq.core.compile import Fence, Selector, Way
+from xq.core.compile import Fence, Mode, Selector
 from xq.core.errors import Error, NotFound, NotOwner, SessionLost, WrongState, shown
 from xq.core.kinds import ErrorKind, R, Row, T
 from xq.core.machine import ABSENT, TAKEN, Transition
@@ -248,7 +248,7 @@ class NamedMoves(Generic[T]):
         self,
         begun: Begun,
         asked: Asked,
-        way: Way,
+        mode: Mode,
         transition: Transition,
         token: str | None,
         which: dict[str, Any],
@@ -265,11 +265,11 @@ class NamedMoves(Generic[T]):
         # Else it would hold up other calls, and be applied when another transaction with the row is rolled back.
         briefly = not binding.dialect.is_local and transition.source == TAKEN
         briefly = briefly and (connection.briefly or not connection.in_transaction)
-        rows = way, fence, transition.source, briefly, transition.writes
+        rows = mode, fence, transition.source, briefly, transition.writes
         name = event, rows, transition.target, (*seconds,), (*fields,)
         step = binding.steps.get(name)
         if step is None:
-            which_rows = Selector(way, transition.source, fence, briefly=briefly)
+            which_rows = Selector(mode, transition.source, fence, briefly=briefly)
             step = self.steps.compile(binding, name, which_rows, transition)
         if seconds:
             which |= self.executor.values(seconds)
@@ -421,14 +421,12 @@ class NamedMoves(Generic[T]):
             by_fence = [[held for held in taken if held[1]], [held for held in taken if not held[1]]]
         for some in by_fence:
             fence: Fence = ""
-            if len(some) > 1:
-                keys, tokens = [parts for parts, _ in some], [token or "" for _, token in some]
-                if transition.fenced and len({*tokens}) > 1:
-                    fence, prefix = "takes", binding.sessions.current().prefix
-                    # a token of another session must match no row, as in `_move`
-                    tokens = [token if token.startswith(prefix) else NO_TAKE for token in tokens]
-                if listed := binding.dialect.moves.listed(keys, tokens if fence else ()):
-                    yield self._move(begun, asked, "keys", transition, some[0][1], {"keys": listed}, fence)
-                    continue
-            for parts, token in some:
-                yield self._move(begun, asked, "key", transition, token, named(parts))
+            keys, tokens = [parts for parts, _ in some], [token or "" for _, token in some]
+            if transition.fenced and len({*tokens}) > 1:
+                fence, prefix = "takes", binding.sessions.current().prefix
+                # a token of another session must match no row, as in `_move`
+                tokens = [token if token.startswith(prefix) else NO_TAKE for token in tokens]
+            mode, values = binding.dialect.moves.by_keys(keys, tokens if fence else ())
+            fence = fence if mode == "keys" else ""
+            for (_, token), which in zip(some, values, strict=False):  # a list has one fence, or one token
+                yield self._move(begun, asked, mode, transition, token, which, fence)

@@ -42,8 +42,8 @@ class Settling:
 
     def settled(self, binding: Binding, event: str, which: Selector, transition: Transition, run: Run) -> Run:
         """Return `run`, which then also settles what follows the ends of the rows that it returns."""
-        way, target = binding.dialect.settles, transition.target
-        if not (self.settlers and way and transition.follows and target in ENDS and which.state != target):
+        settles, target = binding.dialect.settles, transition.target
+        if not (self.settlers and settles and transition.follows and target in ENDS and which.state != target):
             return run
         source = "" if which.more else which.state
 
@@ -57,7 +57,7 @@ class Settling:
                 self.settle_later(rows, event, source, target)
             return rows
 
-        return after if way == "after" else lambda connection, values: connection.atomically(values, within)
+        return after if settles == "after" else lambda connection, values: connection.atomically(values, within)
 
     def settle_later(self, rows: Sequence[Row], event: str, source: str, target: str) -> None:
         """Settle after the commit what follows these ends, if that is this database's way."""

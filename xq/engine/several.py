@@ -14,7 +14,7 @@ from xq.core.kinds import Row, T
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.options import NONE
 from xq.core.tokens import owner_of
-from xq.core.values import Parts, chunks, named, numbered
+from xq.core.values import Parts, chunks, numbered
 from xq.engine.one import MOVE_TRIES, Asked, Held, NamedMoves
 from xq.engine.steps import PER_MOVE
 
@@ -38,13 +38,9 @@ class SeveralMoves(Generic[T]):
 
     def _rows(self, taken: Sequence[Held]) -> dict[Any, Row]:
         """Return the rows of tasks by key, read by few queries; without those that are not in the table."""
-        dialect, afresh, rows = self.executor.dialect, self.moves.afresh, list[Row]()
-        for batch in chunks((parts for parts, _ in taken), PER_MOVE):
-            if listed := dialect.moves.listed(batch):
-                rows += self.executor.run(dialect.queries.look_at_all(afresh), {"keys": listed})
-            else:
-                for parts in batch:
-                    rows += self.executor.run(dialect.queries.look(afresh), named(parts))
+        queries, afresh = self.executor.dialect.queries, self.moves.afresh
+        keys = (parts for parts, _ in taken)
+        rows = self.steps.rows_of(keys, queries.look(afresh), queries.look_at_all(afresh))
         return dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
 
     def _find_all(self, asked: Asked, taken: Sequence[Held]) -> Iterator[tuple[Held, str]]:

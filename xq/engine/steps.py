@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from xq.core.compile import Selector, Statement, Way
+from xq.core.compile import Mode, Selector, Statement
 from xq.core.connections import Connection, Run
 from xq.core.counters import counter_of
 from xq.core.kinds import Row
 from xq.core.machine import ABSENT, READY, TAKEN, Transition
-from xq.core.values import Tasks
+from xq.core.values import Parts, Tasks, chunks
 from xq.engine.binding import Binding, Step, StepName
 from xq.engine.charged import charged
 from xq.engine.executor import Executor
@@ -54,8 +55,8 @@ class Steps:
         floor: bool = False,
     ) -> Selector:
         """Return the selector for a call that chooses the `n` oldest tasks itself (None: all)."""
-        way: Way = "first" if n == 1 or (self._charges and transition.target == TAKEN) else "oldest"
-        return Selector(way, transition.source, tube=tube, skips=skips, passed=passed, floor=floor)
+        mode: Mode = "first" if n == 1 or (self._charges and transition.target == TAKEN) else "oldest"
+        return Selector(mode, transition.source, tube=tube, skips=skips, passed=passed, floor=floor)
 
     def move(
         self,
@@ -69,6 +70,14 @@ class Steps:
         """Return the step that moves the selected tasks, compiled at its first use."""
         name = event, (which, transition.writes), transition.target, given, update
         return binding.steps.get(name) or self.compile(binding, name, which, transition)
+
+    def rows_of(self, keys: Iterable[Parts], one: str, listed: str) -> list[Row]:
+        """Return what a query finds for tasks by their keys: `listed` where a statement can list them, else `one`."""
+        moves, found = self.executor.dialect.moves, list[Row]()
+        for batch in chunks(keys, PER_MOVE):
+            mode, values = moves.by_keys(batch)
+            found += [row for each in values for row in self.executor.run(listed if mode == "keys" else one, each)]
+        return found
 
     def compile(self, binding: Binding, name: StepName, which: Selector, transition: Transition) -> Step:
         """Compile the step that moves the selected tasks. Without an event it only changes their fields.
@@ -94,7 +103,7 @@ class Steps:
         several, target = bool(which.more), transition.target
         source = "" if several else transition.source
         run, notified = binding.dialect.moves.runner(statement, event if transition.counts else ""), event
-        if self.opening and which.way in ("first", "oldest") and (which.state, target) == (READY, TAKEN):
+        if self.opening and which.mode in ("first", "oldest") and (which.state, target) == (READY, TAKEN):
             run = charged(self.tasks, run) if self._charges else run
             run = self.opening.looking_again(binding.dialect, run)
         if self._counts and event and (several or self.has_own_counter(event, transition)):

@@ -295,7 +295,7 @@ class Takes(Generic[T]):
         return bool(sql and self.executor.run(sql, values))
 
     def any_ready(self) -> bool:
-        return bool(self.executor.run(self.executor.dialect.queries.any_ready(self.executor.near)))
+        return bool(self.executor.run(self.executor.dialect.queries.any_ready(self.executor.window)))
 
 
 def check_open(session: Session) -> None:

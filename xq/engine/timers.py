@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from xq.core import time
-from xq.core.compile import EVERYWHERE, Fence, Lost, Near, Selector
+from xq.core.compile import EVERYWHERE, Fence, Lost, Selector, Window
 from xq.core.errors import BadValue, shown
 from xq.core.kinds import PERMANENT
 from xq.core.machine import DIRTY_HEADS, OLD_HISTORY, PLUS_ONE, READY, SETTLE, TAKEN, UNTIMED, Transition, duty_of
@@ -116,7 +116,7 @@ class UnattendedMoves:
 
         If the database rejects the batch, it is halved, again and again, and the rejected tasks are logged.
         """
-        look = which, *(values.values() if which.way == "owned" else ())
+        look = which, *(values.values() if which.mode == "owned" else ())
         try:
             moved = Moved(self._run(event, which, transition, {**values, "n": PER_MOVE}, caught=True))
             if moved.moved < PER_MOVE:
@@ -201,9 +201,9 @@ class Timers:
         self._readying = {DIRTY_HEADS, *(duty for duty, timer in self._timers.items() if timer.target == READY)}
         self._refused = False  # whether the database has refused a change of `_time_unowned`
 
-    def left(self, near: Near = EVERYWHERE) -> dict[str, float]:
+    def left(self, window: Window = EVERYWHERE) -> dict[str, float]:
         """Return the seconds until each duty in sight: negative if it is late."""
-        asked = self.executor.dialect.queries.next_due(near)
+        asked = self.executor.dialect.queries.next_due(window)
         rows = self.executor.run(asked) if asked else ()
         return {duty: float(seconds) for duty, seconds in rows if seconds is not None}
 
@@ -212,12 +212,12 @@ class Timers:
         any_floors = self.floors.look()
         if self.floors.held and time.monotonic() - self._read_all_at > READ_ALL:
             self._read_all_at, left = time.monotonic(), self.left()
-            self.executor.near = self.executor.near._replace(due=min(left.values(), default=0.0) > -LATE)
+            self.executor.window = self.executor.window._replace(due=min(left.values(), default=0.0) > -LATE)
             self.expire(left)
         return any_floors
 
     def _due(self) -> list[str]:
-        return [duty for duty, seconds in self.left(self.executor.near).items() if seconds <= ROUNDED]
+        return [duty for duty, seconds in self.left(self.executor.window).items() if seconds <= ROUNDED]
 
     def expire(self, left: Mapping[str, float]) -> float:
         """Do a batch for each duty that is due, as just read. Return the seconds until the next run.
@@ -273,7 +273,7 @@ class Timers:
         if UNTIMED in due:
             self._time_unowned(begun)
         for timer in [timer for duty, timer in self._timers.items() if duty in due]:
-            which, one = [Selector(way, timer.source, column=timer.due) for way in ("due", "key")]
+            which, one = [Selector(mode, timer.source, column=timer.due) for mode in ("due", "key")]
             of_sessions = binding.dialect.is_local and (timer.source, timer.due) == (TAKEN, "runat")
             unheld = self._unheld(begun) if of_sessions else {}
             if unheld is not None:

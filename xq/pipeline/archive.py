@@ -126,9 +126,8 @@ class Archive:
         keys = self._stored(binding.dialect.source.key, [task.key for task in tasks])
         if binding.dialect.queries.highest_key and self.executor.run(binding.dialect.queries.highest_key)[0] in keys:
             raise Stays
-        listed = binding.dialect.moves.listed(keys)
-        step = self.steps.move(binding, OUT.event, Selector("keys" if listed else "key", DONE), OUT)
-        chosen = [{"keys": listed}] if listed else map(named, keys)
+        mode, chosen = binding.dialect.moves.by_keys(keys)
+        step = self.steps.move(binding, OUT.event, Selector(mode, DONE), OUT)
         gone = sum(len(self.executor.run(step, {**values, **which})) for which in chosen)
         # The deletion has locked the tasks: if one came to D again before, it shows now.
         if self.executor.run(binding.dialect.queries.done_again(until)):

@@ -222,7 +222,7 @@ class Waiters:
         # A query first: a take that finds nothing would lock out writers.
         if ready is None:
             ready = bool(
-                self.takers.waiters and self.executor.run(self.executor.dialect.queries.any_ready(self.executor.near))
+                self.takers.waiters and self.executor.run(self.executor.dialect.queries.any_ready(self.executor.window))
             )
         if ready:
             self.takers.wake_first()

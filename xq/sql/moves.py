@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from xq.core.compile import After, Change, Charge, Given, Later, Own, Selector, Statement
@@ -39,13 +39,11 @@ class TaskMoves(ABC):
 
     def where(self, rows: Selector) -> str:
         """Return the condition for a statement that moves rows."""
-        if rows.way in ("key", "keys"):
+        if rows.mode in ("key", "keys"):
             return f"{self.named(rows)}{self.fence(rows)}{self.terms.briefly * rows.briefly}"
-        if rows.way in ("all", "each"):
+        if rows.mode in ("all", "each"):
             return self.terms.in_states((rows.state, *rows.more)) if rows.more else self.terms.is_state(rows.state)
-        return (
-            f"{self.terms.key} {'=' if rows.way == 'first' else 'IN'} ({self.select(', '.join(self.terms.keys), rows)})"
-        )
+        return f"{self.terms.key} {'=' if rows.mode == 'first' else 'IN'} ({self.select(', '.join(self.terms.keys), rows)})"
 
     def named(self, rows: Selector, by_key: bool = False) -> str:
         """Return the condition that finds a key's row, or the rows in a key list, in the state.
@@ -53,10 +51,10 @@ class TaskMoves(ABC):
         With `by_key` no index that begins with the status can find it.
         """
         # A list is found by key: an index that begins with the status would read all taken tasks.
-        status = self.terms.not_by_index(self.terms.roles["status"]) if by_key or rows.way == "keys" else ""
+        status = self.terms.not_by_index(self.terms.roles["status"]) if by_key or rows.mode == "keys" else ""
         state = self.terms.is_state(rows.state, status)
         due = f" AND {self.terms.due(rows)}" if rows.column else ""
-        if rows.way == "key":
+        if rows.mode == "key":
             return f"{self.terms.by_key()} AND {state}{due}{self.terms.lost(rows)}"
         return f"{self.terms.keys_listed(len(self.terms.keys) + (rows.fence == 'takes'))} AND {state}{due}"
 
@@ -74,7 +72,7 @@ class TaskMoves(ABC):
 
     def heads_for(self, rows: Selector) -> Heads | None:
         """Return the heads if the selector finds these rows by them, else None."""
-        return self.terms.heads if rows.state == READY and rows.way in ("first", "oldest") else None
+        return self.terms.heads if rows.state == READY and rows.mode in ("first", "oldest") else None
 
     def select(self, columns: str, rows: Selector) -> str:
         """Return a query for rows without their keys, which locks them: the first one, or the first `n`."""
@@ -92,6 +90,14 @@ class TaskMoves(ABC):
             return None
         columns += [tuple(tokens)] * bool(tokens)
         return json.dumps([*zip(*columns, strict=True)] if len(columns) > 1 else columns[0], default=str)
+
+    def by_keys(
+        self, keys: Sequence[Sequence[Any]], tokens: Sequence[str] = ()
+    ) -> tuple[Literal["key", "keys"], list[dict[str, Any]]]:
+        """Return the mode that finds these rows, and the values of each statement: one if it can list them."""
+        if len(keys) > 1 and (listed := self.listed(keys, tokens)):
+            return "keys", [{"keys": listed}]
+        return "key", [{f"k{i}": part for i, part in enumerate(parts)} for parts in keys]
 
     # queries
 
@@ -172,7 +178,7 @@ class TaskMoves(ABC):
         return self.delete(rows, change) if change.target == ABSENT else self.update(rows, change)
 
     def update(self, rows: Selector, change: Change) -> Statement:
-        where, returning = self.where(rows), f" RETURNING {self.terms.columns}" if rows.way != "all" else ""
+        where, returning = self.where(rows), f" RETURNING {self.terms.columns}" if rows.mode != "all" else ""
         return Statement(
             f"UPDATE {self.terms.table_in_schema} SET {self.sets(rows, change)} WHERE {where}{returning}",
             names=self.brings(change),
@@ -186,7 +192,7 @@ class TaskMoves(ABC):
 
     def delete(self, rows: Selector, change: Change) -> Statement:
         where = " AND ".join(filter(None, [self.terms.sets_context, self.where(rows)]))
-        returning = f" RETURNING {', '.join(self.last(change))}" if rows.way != "all" else ""
+        returning = f" RETURNING {', '.join(self.last(change))}" if rows.mode != "all" else ""
         return Statement(
             f"DELETE FROM {self.terms.table_in_schema} WHERE {where}{returning}", names=self.brings(change)
         )

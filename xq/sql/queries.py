@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from xq.core.compile import EVERYWHERE, Near, Selector, Statement
+from xq.core.compile import EVERYWHERE, Selector, Statement, Window
 from xq.core.connections import Connections
 from xq.core.machine import (
     ABSENT,
@@ -26,7 +26,7 @@ from xq.sql.named import beside, filled
 from xq.sql.rows import Rows
 
 ROLL_UP = 10_000  # rows of counters that are merged at once
-LATE, SOON = 2.0, 1.0  # seconds since, and until, the times of the timers that a look reads with `Near.due`
+LATE, SOON = 2.0, 1.0  # seconds since, and until, the times of the timers that a look reads with `Window.due`
 
 
 class Queries:
@@ -67,9 +67,9 @@ class Queries:
         wanted = ", ".join([*self.terms.keys, self.terms.roles["owner"]])
         return f"SELECT {wanted} FROM {self.terms.table_in_schema} WHERE {self.terms.is_state(TAKEN)}"
 
-    def any_ready(self, near: Near = EVERYWHERE) -> str:
+    def any_ready(self, window: Window = EVERYWHERE) -> str:
         """Return a query that finds a row if a take might find a task. It locks nothing."""
-        return self._any_ready.replace(" LIMIT 1", f"{near.above} LIMIT 1") if near.above else self._any_ready
+        return self._any_ready.replace(" LIMIT 1", f"{window.above} LIMIT 1") if window.above else self._any_ready
 
     @cached_property
     def _any_ready(self) -> str:
@@ -159,12 +159,12 @@ class Queries:
 
     # when tasks are due, and when the history is to be pruned
 
-    def _timers(self, now: str = "", near: Near = EVERYWHERE) -> dict[str, str]:
+    def _timers(self, now: str = "", window: Window = EVERYWHERE) -> dict[str, str]:
         """Return a query for each timer that finds its earliest time, `at`: one row, or none."""
         terms, found = self.terms, dict[str, str]()
         for row in terms.machine.due:
             column, kind, time = terms.roles[row.due], terms.kind(row.due), f"{terms.roles[row.due]} IS NOT NULL"
-            if near.due:  # a subquery, since the planner uses no index for a clock
+            if window.due:  # a subquery, since the planner uses no index for a clock
                 since, until = (f"(SELECT {terms.moment(kind, f'{now} {far:+}')})" for far in (-LATE, SOON))
                 time = f"{column} BETWEEN {since} AND {until}"
             found[duty_of(row)] = (
@@ -173,9 +173,9 @@ class Queries:
             )
         return found
 
-    def _left(self, now: str, near: Near) -> list[str]:
+    def _left(self, now: str, window: Window) -> list[str]:
         """Return for each duty what follows SELECT to find the seconds until it is due, if it is in sight."""
-        times = self._timers(now, near)
+        times = self._timers(now, window)
         if self.terms.history_kept < math.inf:
             # Rows of the history expire one by one. Waiting a tenth longer prunes many at once.
             late = self.terms.history_kept + max(1.0, self.terms.history_kept / 10)
@@ -191,20 +191,22 @@ class Queries:
             times[DIRTY_HEADS] = self.terms.heads.any_dirty
         return [f"'{duty}' AS duty, at - {now} AS seconds FROM ({time}) AS times" for duty, time in times.items()]
 
-    def next_due(self, near: Near = EVERYWHERE) -> str:
+    def next_due(self, window: Window = EVERYWHERE) -> str:
         """Return a query for each duty in sight, and the seconds until it is due: negative if it is late; or ""."""
-        if near.due not in self._next_due:
-            self._next_due[near.due] = " UNION ALL ".join(f"SELECT {left}" for left in self._left(self.terms.now, near))
-        return self._next_due[near.due]
+        if window.due not in self._next_due:
+            self._next_due[window.due] = " UNION ALL ".join(
+                f"SELECT {left}" for left in self._left(self.terms.now, window)
+            )
+        return self._next_due[window.due]
 
-    def times_left(self, near: Near = EVERYWHERE) -> list[str]:
+    def times_left(self, window: Window = EVERYWHERE) -> list[str]:
         """Return queries as `next_due`, after SELECT and without named values."""
-        if near.due not in self._times_left:
-            self._times_left[near.due] = self._left(filled(self.terms.now, now="NULL"), near)
-        return self._times_left[near.due]
+        if window.due not in self._times_left:
+            self._times_left[window.due] = self._left(filled(self.terms.now, now="NULL"), window)
+        return self._times_left[window.due]
 
-    def found_ready(self, near: Near = EVERYWHERE) -> str:
-        return f"'{ANY_READY}' AS duty, 0.0 AS seconds FROM ({filled(self.any_ready(near), now='NULL')}) AS ready"
+    def found_ready(self, window: Window = EVERYWHERE) -> str:
+        return f"'{ANY_READY}' AS duty, 0.0 AS seconds FROM ({filled(self.any_ready(window), now='NULL')}) AS ready"
 
     @cached_property
     def anything(self) -> str:

@@ -107,12 +107,12 @@ class Rows(Terms):
 
     @staticmethod
     def limit(rows: Selector) -> str:
-        return "1" if rows.way == "first" else ":n"
+        return "1" if rows.mode == "first" else ":n"
 
     def choice(self, rows: Selector) -> tuple[str, str]:
         """Return an index hint for such rows, and their condition with its order."""
         state = f"{self.keys_there()}{self.is_state(rows.state)}"
-        if rows.way == "owned":
+        if rows.mode == "owned":
             owner = self.owner_for_range
             ranges = [f"{owner} >= :first{i} AND {owner} < :end{i}" for i in range(rows.ranges)]
             if len(ranges) == 1:
@@ -120,7 +120,7 @@ class Rows(Terms):
             # Read all taken tasks: the planner could expect so many ranges to have most rows.
             owned = f"{state} AND ({' OR '.join(ranges)}){self.lost(rows)}"
             return self.by_index(self.name(self.index_of_taken)), owned
-        if rows.way == "due":
+        if rows.mode == "due":
             due = f"{state} AND {self.due(rows)}{self.lost(rows)} ORDER BY {self.roles[rows.column]}"
             return self.by_index(self.name(rows.column)), due
         tube = f"{f' AND {self.in_tube}' if rows.tube else ''}{self.skipped(rows)}"

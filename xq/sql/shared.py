@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from xq.core.acting import LONGEST_ACTOR, LONGEST_REASON
-from xq.core.compile import Near
+from xq.core.compile import Window
 from xq.core.machine import TAKEN
 from xq.core.tokens import HOST, PROGRAM, UUID_LENGTH, in_full
 from xq.sql.language import SHARED_TEXTS, Language
@@ -125,7 +125,7 @@ class SharedSql(Language):
         return listed(sql, "uuids", in_full(uuids))
 
     @staticmethod
-    def upkeep_of(queues: Sequence[tuple[Any, bool, bool, Near]]) -> str:
+    def upkeep_of(queues: Sequence[tuple[Any, bool, bool, Window]]) -> str:
         """Return a query that finds (index of the queue, duty, seconds until that is due) for several queues, or "".
 
         The first flag asks for the duties in sight, the second for ANY_READY, if a take might find a task. The query
@@ -133,8 +133,8 @@ class SharedSql(Language):
         """
         found = [
             f"SELECT {place} AS place, {look}"
-            for place, (queue, timed, asks, near) in enumerate(queues)
-            for look in queue.queries.times_left(near) * timed + [queue.queries.found_ready(near)] * asks
+            for place, (queue, timed, asks, window) in enumerate(queues)
+            for look in queue.queries.times_left(window) * timed + [queue.queries.found_ready(window)] * asks
         ]
         return " UNION ALL ".join(found)
 

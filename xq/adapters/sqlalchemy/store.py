@@ -21,7 +21,7 @@ from xq.adapters.sqlalchemy import testing
 from xq.adapters.sqlalchemy.connections import SqlalchemyConnections, database_of
 from xq.adapters.sqlalchemy.engines import engine_of
 from xq.adapters.sqlalchemy.joined import check_schema, watch
-from xq.adapters.sqlalchemy.unit import Guard, Unit
+from xq.adapters.sqlalchemy.unit import InstanceRules, Unit
 from xq.adapters.sqlalchemy.worker import prepare, run_in
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.generated import hydrators
@@ -79,7 +79,7 @@ class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
     needed: Mapping[str, str] = {
         "runat": "a Double or BigInteger (seconds since 1970), or a DateTime (UTC; on PostgreSQL with timezone=True)",
     }
-    guarded: Guard
+    guarded: InstanceRules
 
     def __init__(self, model: type[M], unbound: sa.Dialect | None = None) -> None:
         self._engine: sa.Engine | None = None
@@ -305,7 +305,7 @@ class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
         return self._unit.get()
 
     def guard(self, names: Collection[str]) -> None:
-        self.guarded = Guard(self)
+        self.guarded = InstanceRules(self)
         known = len(self.mapped.columns)
 
         def inherits(mapper: Any, inheriting: type[Any]) -> None:

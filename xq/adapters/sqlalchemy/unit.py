@@ -20,7 +20,7 @@ from xq.core.words import alike
 INSTEAD: Final = ("ack", "release", "bury", "dig", "restart")  # the calls that move a task as an application would
 
 
-class Guard:
+class InstanceRules:
     """What a queue does when sessions insert, change or merge instances of its class."""
 
     def __init__(self, store: Any) -> None:

@@ -16,12 +16,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 from xq.core.connections import Connections, Runs
 from xq.core.kinds import ErrorKind
 from xq.core.machine import READY
+from xq.database.transactions import in_parts
 from xq.features.utube.heads import UtubeHeads
 from xq.sql.rows import Rows
 
@@ -230,16 +230,12 @@ class ServerHeads(UtubeHeads):
     def _refresh_each(
         self, store: Connections, refresh: Callable[[Sequence[DirtyHead]], int], dirty: Sequence[DirtyHead]
     ) -> int:
-        """Refresh these. If that would wait for a lock, refresh each half on its own."""
-        try:
-            return refresh(dirty)
-        except Exception as error:
-            if store.classify(error) is not ErrorKind.LOCKED:
-                raise
-        each = _one_by_one(dirty)
-        half = len(each) // 2
-        parts = (list(chain(*part)) for part in (each[:half], each[half:]))
-        return sum(self._refresh_each(store, refresh, part) for part in parts) if half else 0
+        """Refresh these; if that would wait for a lock, in parts without the groups that are locked."""
+
+        def refresh_some(groups: Sequence[list[DirtyHead]]) -> int:
+            return refresh([one for group in groups for one in group])
+
+        return in_parts(refresh_some, _one_by_one(dirty), lambda error: store.classify(error) is ErrorKind.LOCKED)[0]
 
     def locked(self, store: Connections, dirty: Sequence[DirtyHead], and_so: str = "") -> list[Any]:
         """Lock the groups' open heads as far as `and_so` holds, and return their groups."""

@@ -21,7 +21,7 @@ PER_CHANGE = 999  # rows that one statement changes by key: given 1,000 keys, Ma
 BRIEFLY: Final = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
 LOCKS_GAPS: Final = "@@tx_isolation = 'REPEATABLE-READ'"  # at SERIALIZABLE each read locks
 PASSED: Final = 1_000  # locked rows that a statement in the application's transaction passes over
-ONE: Final = frozenset({"key", "first"})  # the ways to select one row
+ONE: Final = frozenset({"key", "first"})  # the modes that select one row
 NAMES: Final = ("k", "other")  # a block's variables: for the row's key, and for that of others
 
 
@@ -42,9 +42,9 @@ class MariadbMoves(ServerMoves):
 
     def _locked(self, rows: Selector, columns: str) -> str:
         """Return a query that locks the rows and returns them unchanged."""
-        if rows.way in ("all", "each"):
+        if rows.mode in ("all", "each"):
             return f"SELECT {columns} FROM {self._of_states(rows)} WHERE {self.where(rows)}{self.terms.lock}"
-        if rows.way not in ("key", "keys"):
+        if rows.mode not in ("key", "keys"):
             return self.select(columns, rows)
         # By the key: by the index on states MariaDB would also lock the tasks that others have taken.
         there = f"{self.terms.table_in_schema}{self.terms.by_primary}"
@@ -54,7 +54,7 @@ class MariadbMoves(ServerMoves):
     def _with_locks(self, statement: Statement, rows: Selector, columns: str) -> Statement:
         """Return a statement with the queries that lock the rows which it changes."""
         locks = self._locks(rows, columns)
-        if rows.way in ("key", "keys", "each"):
+        if rows.mode in ("key", "keys", "each"):
             return replace(statement, **locks)
         by_key = zip(("lock", "others"), self._by_key(rows, columns), strict=False)
         either = {part: f"IF {LOCKS_GAPS} THEN {sql}; ELSE {locks[part]}; END IF" for part, sql in by_key}
@@ -76,10 +76,10 @@ class MariadbMoves(ServerMoves):
             yield f"SELECT {self._into(rows, columns, name)} FROM {some} LIMIT {terms.limit(rows)}{terms.skip}"
 
     def _into(self, rows: Selector, columns: str, name: str) -> str:
-        return columns + f" INTO {', '.join(self._variables(name))}" * (rows.way in ONE)
+        return columns + f" INTO {', '.join(self._variables(name))}" * (rows.mode in ONE)
 
     def _locks(self, rows: Selector, columns: str) -> dict[str, Any]:
-        one, heads = rows.way in ONE, self.heads_for(rows)
+        one, heads = rows.mode in ONE, self.heads_for(rows)
         mine, other = (self._into(rows, columns, name) for name in NAMES)
         found = {"lock": self._locked(rows, mine)}
         _, *others = heads.candidates([other], rows) if heads else [""]
@@ -106,9 +106,9 @@ class MariadbMoves(ServerMoves):
 
     def update(self, rows: Selector, change: Change) -> Statement:
         table, names = self.terms.table_in_schema, self.brings(change)
-        if rows.way == "all":  # the caller needs no rows back
+        if rows.mode == "all":  # the caller needs no rows back
             return Statement(f"UPDATE {table} SET {self.sets(rows, change)} WHERE {self.where(rows)}", names=names)
-        chosen = self._is_row(NAMES[0]) if rows.way in ONE else ":chosen"
+        chosen = self._is_row(NAMES[0]) if rows.mode in ONE else ":chosen"
         statement = Statement(
             f"UPDATE {table}{self.terms.by_primary} SET {self.sets(rows, change)} WHERE {chosen}",
             names=names,
@@ -120,17 +120,17 @@ class MariadbMoves(ServerMoves):
 
     def delete(self, rows: Selector, change: Change) -> Statement:
         table, names = self.terms.table_in_schema, self.brings(change)
-        if rows.way == "all":
+        if rows.mode == "all":
             deleted = (
                 f"DELETE {table} FROM {self._of_states(rows)} WHERE {self.where(rows)} AND {self.terms.sets_context}"
             )
             return Statement(deleted, names=names)
         # With ORDER BY and LIMIT: else MariaDB would read and lock the whole table if most rows match.
         in_order = f"ORDER BY {', '.join(self.terms.keys)} LIMIT"
-        if rows.way in ("key", "keys"):
+        if rows.mode in ("key", "keys"):
             # It accepts no FORCE INDEX here. By the index on states it would lock the tasks that others have taken.
             fenced = self.named(rows, by_key=True) + self.fence(rows, f"CONCAT({self.terms.roles['owner']})")
-            some, returned = "1" if rows.way == "key" else ":many", ", ".join(self.last(change))
+            some, returned = "1" if rows.mode == "key" else ":many", ", ".join(self.last(change))
             deleted = f"DELETE FROM {table} WHERE {fenced} AND {self.terms.sets_context} {in_order} {some}"
             return Statement(f"{BRIEFLY * rows.briefly}{deleted} RETURNING {returned}", names=names)
         deleted = f"DELETE FROM {table} WHERE :chosen AND {self.terms.sets_context} {in_order} :many"

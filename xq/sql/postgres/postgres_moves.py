@@ -24,7 +24,7 @@ class PostgresMoves(ServerMoves):
 
     def select(self, columns: str, rows: Selector) -> str:
         locked = super().select(columns, rows)
-        if rows.way == "first" or self.heads_for(rows):
+        if rows.mode == "first" or self.heads_for(rows):
             return locked
         # MATERIALIZED, since a query that locks must run only once.
         return f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
