@@ -43,7 +43,8 @@ class TaskMoves(ABC):
             return f"{self.named(rows)}{self.fence(rows)}{self.terms.briefly * rows.briefly}"
         if rows.mode in ("all", "each"):
             return self.terms.in_states((rows.state, *rows.more)) if rows.more else self.terms.is_state(rows.state)
-        return f"{self.terms.key} {'=' if rows.mode == 'first' else 'IN'} ({self.select(', '.join(self.terms.keys), rows)})"
+        some = self.select(", ".join(self.terms.keys), rows)
+        return f"{self.terms.key} {'=' if rows.mode == 'first' else 'IN'} ({some})"
 
     def named(self, rows: Selector, by_key: bool = False) -> str:
         """Return the condition that finds a key's row, or the rows in a key list, in the state.
