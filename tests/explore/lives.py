@@ -41,7 +41,7 @@ POINTS: tuple[tuple[type, str], ...] = (
     (FailedAttempts, "failed"),
     (Child, "__init__"),
     (Child, "settle"),
-    (Child, "_settle"),
+    (Child, "_clean_up"),
 )
 
 
@@ -72,8 +72,8 @@ class Points:
         @wraps(own)
         def call(*args: Any, **options: Any) -> Any:
             self.passed()
-            self.fails -= name == "_settle"
-            if name == "_settle" and not self.fails:
+            self.fails -= name == "_clean_up"
+            if name == "_clean_up" and not self.fails:
                 raise OSError("no connection")
             return own(*args, **options)
 

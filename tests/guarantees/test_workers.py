@@ -62,10 +62,10 @@ def test_the_task_of_a_worker_process_that_is_killed_is_done_by_another(make_liv
 
 
 def test_the_task_of_a_dead_worker_process_comes_back_if_its_parent_cannot_connect(make_live, monkeypatch, tmp_path):
-    Task, begun, settle = make_live({"keep": True}), tmp_path / "begun", Child._settle
+    Task, begun, clean_up = make_live({"keep": True}), tmp_path / "begun", Child._clean_up
 
     def fails_once(child: Child) -> None:
-        monkeypatch.setattr(Child, "_settle", settle)
+        monkeypatch.setattr(Child, "_clean_up", clean_up)
         raise ConnectionError("the server restarts")
 
     @Task.xq.worker(kind="process")
@@ -74,10 +74,10 @@ def test_the_task_of_a_dead_worker_process_comes_back_if_its_parent_cannot_conne
         if len(noted(begun)) == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr(Child, "_settle", fails_once)
+    monkeypatch.setattr(Child, "_clean_up", fails_once)
     put = Task.put(task())
     eventually(lambda: Task.xq.run(until_empty=True) or state(Task, put) == "D")
-    assert Child._settle is settle
+    assert Child._clean_up is clean_up
 
 
 @pytest.mark.parametrize("hook", ["on_failure", "on_buried"])

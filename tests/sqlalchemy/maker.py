@@ -225,7 +225,7 @@ class Beside:
         if db._state.closed or not DRIVERS[store.engine].in_transaction(db._state.conn):
             if mine.on is not None:
                 mine.on = None
-                mine.calls.settle()
+                mine.calls.run_all()
             return None
         on = (db._state.conn, *db._state.transactions[:1])
         if mine.on != on:

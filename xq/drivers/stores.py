@@ -342,7 +342,7 @@ class PendingCalls:
     def add(self, call: Callable[[], None]) -> None:
         self.calls = [*self.calls, call]
 
-    def settle(self) -> None:
+    def run_all(self) -> None:
         calls, self.calls = self.calls, ()
         for call in calls:
             call()
@@ -366,7 +366,7 @@ class OrmConnections(BaseStore, OrmHooks):
     @contextmanager
     def joining(self, on: object) -> Iterator[None]:
         if self._left:
-            self._settle_left()
+            self._run_left()
         outer, joined = self._joined.get(), self._join(on)
         joined.depth = outer.depth if outer else 0
         token = self._joined.set(joined)
@@ -392,13 +392,13 @@ class OrmConnections(BaseStore, OrmHooks):
             self._left.append((on, calls := PendingCalls()))
         return JoinedConnection(self, self.driver, on, self.database, calls.add)
 
-    def _settle_left(self) -> None:
+    def _run_left(self) -> None:
         """Run what waits for the commit of connections that were joined: their transactions have ended."""
         for entry in list(self._left):
             raw, calls = entry
             if not self.driver.in_transaction(raw):
                 self._left.remove(entry)
-                calls.settle()
+                calls.run_all()
 
     @property
     @abstractmethod

@@ -32,7 +32,7 @@ TakenBy = tuple[T, str | None]  # a taken task and its token
 PER_TRANSACTION: Final = 64  # calls in a transaction
 
 log = logging.getLogger("xq")
-_settling = threading.Lock()  # a thread settles a call, or its coroutine leaves it: one comes first
+_ending = threading.Lock()  # a thread ends a call, or its coroutine leaves it: one comes first
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -51,7 +51,7 @@ class Call(Generic[R]):
     future: asyncio.Future[R] = field(init=False)
     gone: bool = False
     begun: bool = False  # whether a thread runs it, with others in its turn
-    settled: bool = False
+    ended: bool = False
     result: Any = None
     error: BaseException | None = None
 
@@ -67,9 +67,9 @@ class Call(Generic[R]):
         try:
             return await self.future
         except BaseException:
-            with _settling:
+            with _ending:
                 self.gone = True
-                late, runs = self.settled, self.begun and not self.settled
+                late, runs = self.ended, self.begun and not self.ended
             if runs and finishes(self):
                 self.future = self.loop.create_future()
                 with suppress(Exception):
@@ -90,7 +90,7 @@ class Call(Generic[R]):
             result, error = self.context.run(work), None
         except BaseException as raised:
             result, error = None, raised
-        settle([(self, result, error)])
+        record_ends([(self, result, error)])
         deliver([self])
 
     def _undone(self, undo: Callable[[R], object]) -> None:
@@ -112,14 +112,14 @@ def finishes(call: Call[Any]) -> bool:
     return call.kind is not None and call.kind.event not in ("put", "take")
 
 
-def settle(ends: Sequence[tuple[Call[Any], Any, BaseException | None]]) -> None:
+def record_ends(ends: Sequence[tuple[Call[Any], Any, BaseException | None]]) -> None:
     """Record how calls ended: the result of each, or its error. Undo the results whose coroutines are gone."""
     gone = []
-    with _settling:
+    with _ending:
         for call, result, error in ends:
             if isinstance(error, StopIteration):  # a future cannot raise it
                 error = RuntimeError(f"the call raised {error!r}")
-            call.result, call.error, call.settled = result, error, True
+            call.result, call.error, call.ended = result, error, True
             if call.gone:
                 gone.append(call)
     for call in gone:
@@ -128,12 +128,12 @@ def settle(ends: Sequence[tuple[Call[Any], Any, BaseException | None]]) -> None:
 
 
 def deliver(calls: Sequence[Call[Any]]) -> None:
-    """Wake the coroutines of settled calls, on their event loops."""
+    """Wake the coroutines of calls that have ended, on their event loops."""
     loops: dict[asyncio.AbstractEventLoop, list[Call[Any]]] = {}
     for call in calls:
         loops.setdefault(call.loop, []).append(call)
-    for loop, settled in loops.items():
-        soon(loop, partial(_deliver_all, settled))
+    for loop, ended in loops.items():
+        soon(loop, partial(_deliver_all, ended))
 
 
 def _deliver_all(calls: Sequence[Call[Any]]) -> None:
@@ -215,7 +215,7 @@ class Turns(Generic[T]):
         try:
             while len(calls) < PER_TRANSACTION:
                 call = self._calls.popleft()
-                with _settling:
+                with _ending:
                     call.begun = not call.gone and not call.loop.is_closed()
                 if call.begun:
                     calls.append(call)
@@ -236,8 +236,8 @@ class Turns(Generic[T]):
             self._run(calls)
         except BaseException as error:
             for call in calls:
-                if not call.settled:
-                    settle([(call, None, error)])
+                if not call.ended:
+                    record_ends([(call, None, error)])
         deliver(calls)
 
     def _run(self, calls: list[Call[Any]]) -> None:
@@ -257,12 +257,12 @@ class Turns(Generic[T]):
                     raise  # for all the calls
                 # It was rolled back, for example by a deadlock: each call runs by itself.
             else:
-                settle(ends)
+                record_ends(ends)
                 return
             finally:
                 connection.briefly = False
         for call in calls:  # a coroutine whose task's row is locked tries again by itself
-            settle([(call, None, locked) if locked and finishes(call) else (call, *self._end(call))])
+            record_ends([(call, None, locked) if locked and finishes(call) else (call, *self._end(call))])
 
     def _together(self, calls: list[Call[Any]], tokens: list[str | None]) -> Iterable[tuple[Call[Any], Any, Any]]:
         """Run alike calls within a transaction, and return each with its result and its error."""

@@ -130,15 +130,15 @@ class Coroutines(Pool):
                 take = partial(self._take, source, n, timeout if waits else 0, finished)
                 taken, jobs = await self._call(take, self._waiting if waits else None)
             except NoSlot:
-                budget.settle(n, 0)
+                budget.note_taken(n, 0)
                 with suppress(TimeoutError):  # an attempt that ends frees its slot
                     await asyncio.wait_for(ended.wait(), SLOT_PAUSE)
                 continue
             except Exception as error:
-                budget.settle(n, 0)
+                budget.note_taken(n, 0)
                 await self._call(partial(self.attempts.calls.wait_for_the_database, error), self._waiting)
                 continue
-            lacking = budget.settle(n, taken)
+            lacking = budget.note_taken(n, taken)
             for job in jobs:
                 attempt = self._group.create_task(self._attempt(job))
                 running.add(attempt)

@@ -76,7 +76,7 @@ class Budget:
             self._free -= granted
         return granted
 
-    def settle(self, reserved: int, taken: int) -> bool:
+    def note_taken(self, reserved: int, taken: int) -> bool:
         """Note that so many reserved tasks were taken. The others may be reserved again.
 
         Return whether nothing else is free: a caller that took none then lets another thread reserve them.

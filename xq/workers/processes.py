@@ -94,7 +94,7 @@ class Child:
         self.launch = launch
         self.worker = worker
         self.session = Database.of(worker.store).sessions.named(str(uuid.uuid4()))
-        self.session.sessions.leaving.add(self.session.uuid)  # the reaper here leaves it to `settle`
+        self.session.sessions.leaving.add(self.session.uuid)  # the reaper here leaves it to `clean_up`
         self._context = contextvars.copy_context()  # in which its session is the current one, so that it may move tasks
         self._context.run(self.session.note, joined=False)
         self.attempts: Attempts[Any] = self._context.run(lambda: Attempts(worker, stop))
@@ -223,7 +223,7 @@ class Child:
         begun, key = [job for job in self._jobs.values() if job.begun], self.attempts.calls.key
         return [key(attempt.taken) for job in begun for attempt in job.taken]
 
-    def settle(self) -> None:
+    def clean_up(self) -> None:
         """Fail the tasks that it had begun, and give back the others."""
         self._kill_group()  # before another process begins with its tasks
         with suppress(ChildProcessError):  # as the first process of a container this one has inherited the others
@@ -233,7 +233,7 @@ class Child:
         if self.work is not None:
             self.work.join()  # else `keep` may hold the session again between its release and its end, for good
         try:
-            self._context.copy().run(self._settle)
+            self._context.copy().run(self._clean_up)
         except Exception as error:
             told = "the tasks of worker process %d come back when its session has ended: %s"
             log.warning(told, self.process.pid, error)
@@ -242,7 +242,7 @@ class Child:
             self.session.sessions.leaving.discard(self.session.uuid)
             self.attempts.heart.end()
 
-    def _settle(self) -> None:
+    def _clean_up(self) -> None:
         attempts, calls = self.attempts, self.attempts.calls
         with self.worker.store.briefly_connected():
             for job in self._jobs.values():
@@ -370,7 +370,7 @@ class Processes:
 
     def _ended(self, child: Child) -> None:
         self._children.remove(child)
-        self._beside(child.settle)
+        self._beside(child.clean_up)
         begun, code = child.begun, child.process.exitcode
         if self._signals or self._error or (code == 0 and not child.ending and not begun):
             return

@@ -136,7 +136,7 @@ class Threads(Pool):
                 tasks = attempts.take(source, n, patience, looked)
                 mine.looked = not tasks
             except Exception as error:
-                budget.settle(n, 0)
+                budget.note_taken(n, 0)
                 if isinstance(error, NoSlot) and attempts.slots:
                     attempts.slots.wait(self._stop)
                 else:
@@ -146,7 +146,7 @@ class Threads(Pool):
         if tasks:
             mine.taken_at = time.monotonic()
         mine.waiting.extend(kept := attempts.keep(jobs))
-        if budget.settle(n, len(tasks) - len(jobs) + len(kept)) and not tasks:
+        if budget.note_taken(n, len(tasks) - len(jobs) + len(kept)) and not tasks:
             self._stop.wait(2 * PAUSE)
         return bool(tasks) or patience > 0 or self._patience_for(source) > 0
 

@@ -247,7 +247,7 @@ class DjangoConnections(OrmConnections):
         if (joined := self._joined.get()) is not None:
             return self._as_set_up(joined)
         if self._left:
-            self._settle_left()
+            self._run_left()
         wrapper = connections[self.using or self.alias]
         driver, kept = self.driver, vars(wrapper).get("_xq_kept") or self._kept(wrapper)
         connection: Connection | None = kept.connections.get(self)
@@ -270,7 +270,7 @@ class DjangoConnections(OrmConnections):
         if connection.set_up is not True:
             self._set_up(connection)
         if kept.calls and not within:
-            kept.settle()
+            kept.run_all()
         if wrapper.execute_wrappers or wrapper.queries_logged:
             return _SeenConnection(self, _Seen(driver, wrapper), connection)
         return connection

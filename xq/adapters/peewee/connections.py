@@ -142,7 +142,7 @@ class PeeweeConnections(OrmConnections):
         if (joined := self._joined.get()) is not None:
             return self._as_set_up(joined)
         if self._left:
-            self._settle_left()
+            self._run_left()
         mine = self._local.state
         database: Any = self._find()
         connection = mine.connection
@@ -163,7 +163,7 @@ class PeeweeConnections(OrmConnections):
         if connection.set_up is not True:
             self._set_up(connection)
         if mine.calls and not within:
-            mine.settle()
+            mine.run_all()
         return connection
 
     @staticmethod
