@@ -295,7 +295,7 @@ class Queue(Operators[T]):
         if not self.machine.settings.groups:
             self.parts.tasks.options.refuse_event("groups")
         with self.parts.store.bookkeeping():
-            return [name for (name,) in self.parts.members.run("names_of_open_groups")]
+            return [name for (name,) in self.parts.groups.run("names_of_open_groups")]
 
     # consumers
 
@@ -528,7 +528,7 @@ class Queue(Operators[T]):
             return all_of_them()
 
         def all_with_groups() -> int:
-            self.parts.members.forget("drop_groups")
+            self.parts.groups.forget("drop_groups")
             return all_of_them()
 
         return self.parts.executor.transaction(all_with_groups)

@@ -12,11 +12,11 @@ from xq.core.kinds import T
 from xq.core.values import Tasks
 from xq.engine.binding import Definition
 from xq.engine.executor import Executor
+from xq.engine.groups import Groups
 from xq.engine.history import History
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.insert import Inserts
 from xq.engine.limits import Limits
-from xq.engine.members import Members
 from xq.engine.observers import Observers
 from xq.engine.one import NamedMoves
 from xq.engine.pauses import Pauses
@@ -56,8 +56,8 @@ class Parts(Generic[T]):
         self.limits = Limits(self.executor, self.waiters.takers.wake_first)
         steps = Steps(self.executor, self.tasks)
         if machine.settings.groups:
-            self.members = Members(steps, self.pauses)  # the groups of tasks
-            steps.settling.settlers.append(self.members)
+            self.groups = Groups(steps, self.pauses)  # the groups of tasks
+            steps.settling.settlers.append(self.groups)
         unattended = UnattendedMoves(steps)
         in_doubt, timers = InDoubtTakes(unattended), Timers(unattended)
         self.inserts: Inserts[T] = Inserts(self.tasks, steps)  # the puts

@@ -270,7 +270,7 @@ class Doctor(Inspection):
             shows = f"{command('failures')} shows why" if grouped else f"{command('list')} state:buried shows them"
             do = f"{shows}; {command('act')} dig FILTER --dry-run says what dig would return to the queue"
             yield Finding(f"buried tasks: {buried:,}", f"{do}; kill deletes rows of {self.executor.store.table}")
-            for (name,) in self._run(dialect.records.held_groups) if dialect.members else ():
+            for (name,) in self._run(dialect.records.held_groups) if dialect.groups else ():
                 what = f"the group {shown(name)} is open: buried members alone are left of it"
                 yield Finding(what, f"{self.command('act')} dig {quote(f'group:{quoted(name)} state:buried')}; or kill")
 

@@ -14,7 +14,7 @@ from xq.core.kinds import Row, T
 from xq.core.machine import ENDED
 from xq.core.options import PutManyOptions, PutOptions, Span
 from xq.core.values import chunks
-from xq.engine.members import Members
+from xq.engine.groups import Groups
 from xq.engine.steps import PER_MOVE
 from xq.runtime.graph import graph_of
 from xq.runtime.sleep import Wait, run_steps
@@ -58,7 +58,7 @@ class Group(Generic[T]):
         self.name = name
         self._parts, self._runs, self._on = parts, failed == "run", on
         self._then = None if then is None else self._target(then)
-        self._members: Members = parts.members
+        self._groups: Groups = parts.groups
         self._put_in_block: int | None = None  # how many members the open block has put; None without one
         self._block = ExitStack()
 
@@ -86,7 +86,7 @@ class Group(Generic[T]):
             if opens:
                 self._parts.executor.begin(locks=True)
                 block.enter_context(self._parts.store.atomic())
-            self._members.begin(self.name, self._runs, then)
+            self._groups.begin(self.name, self._runs, then)
             self._put_in_block, self._block = 0, block.pop_all()
 
     def end(
@@ -99,7 +99,7 @@ class Group(Generic[T]):
         put, self._put_in_block, self._on = self._put_in_block, None, None
         with self._block as block:
             if error is None:
-                self._members.seal(self.name, put or 0)
+                self._groups.seal(self.name, put or 0)
             else:
                 block.pop_all().__exit__(kind, error, traceback)
 
@@ -144,7 +144,7 @@ class Group(Generic[T]):
         def put() -> tuple[list[T], int]:
             found: list[Row] = []
             those = self._parts.inserts.put_many(mine, options, found)
-            return those, sum(skips or self._members.of(row) == self.name for row in found)
+            return those, sum(skips or self._groups.of(row) == self.name for row in found)
 
         if self._put_in_block is not None:
             if not self._parts.store.in_transaction():
@@ -157,10 +157,10 @@ class Group(Generic[T]):
             return those
 
         def add() -> list[T]:
-            self._members.add(self.name, len(mine))
+            self._groups.add(self.name, len(mine))
             those, old = put()
             if old:
-                self._members.grow(self.name, -old)
+                self._groups.grow(self.name, -old)
             return those
 
         with self._joining():
@@ -173,14 +173,14 @@ class Group(Generic[T]):
         Set another task, as in `Queue.group`, or None, for an open group. Raises BadValue if it is done.
         """
         with self._joining(), self._parts.store.bookkeeping():
-            return self._members.stored(self.name).then
+            return self._groups.stored(self.name).then
 
     @then.setter
     def then(self, then: object) -> None:
         self._then = None if then is None else self._target(then)
         with self._joining():
             later = self._later()
-            self._parts.executor.transaction(partial(self._members.follow, self.name, later))
+            self._parts.executor.transaction(partial(self._groups.follow, self.name, later))
 
     def _as_member(self, task: object) -> object:
         store, field = self._parts.store, self._parts.tasks.table.roles["group"].name
@@ -199,7 +199,7 @@ class Group(Generic[T]):
         was not put, since another task had its unique value.
         """
         with self._joining(), self._parts.store.bookkeeping():
-            group, states = self._members.stored(self.name), self._members.states(self.name)
+            group, states = self._groups.stored(self.name), self._groups.states(self.name)
         left = group.killed + sum(states.values())
         total = max(group.total, left)  # a member that was put otherwise is not in the group's own number
         failed, skipped = group.killed + states.get("B", 0), {"skipped": 1} if group.then == "" else {}
@@ -214,7 +214,7 @@ class Group(Generic[T]):
     def done(self) -> bool:
         """Whether the group is done: no member is left, and its `then` is put, or was skipped as `stats` says."""
         with self._joining(), self._parts.store.bookkeeping():
-            return self._members.stored(self.name).done is not None
+            return self._groups.stored(self.name).done is not None
 
     def graph(self) -> str:
         """Return the members and what they wait for as Mermaid's text, "graph TD": at most 500 tasks.
@@ -222,7 +222,7 @@ class Group(Generic[T]):
         An arrow leads from a parent to its dependant, until that is released.
         """
         with self._joining():
-            self._members.stored(self.name)
+            self._groups.stored(self.name)
             return graph_of(self._parts.executor, self._parts.tasks, self.name).mermaid(self._parts.tasks)
 
     def wait(self, timeout: Span = None) -> bool:
@@ -250,7 +250,7 @@ class Group(Generic[T]):
 
     def _pause(self, event: str, by: By) -> None:
         with self._joining():
-            self._members.stored(self.name)
+            self._groups.stored(self.name)
             self._parts.pauses.change(event, None, by, self.name)
             if by:
                 log_act(self._parts.store, by, f"{event} the group {self.name}")
@@ -275,7 +275,7 @@ class Group(Generic[T]):
     def _act(self, event: str, states: Sequence[str]) -> int:
         executor, several = self._parts.executor, self._parts.several
         executor.begin(locks=True)
-        self._members.stored(self.name)
+        self._groups.stored(self.name)
         several.checked(event, {})  # raises FeatureOff
-        batches = chunks(self._members.found(self.name, states), PER_MOVE)
+        batches = chunks(self._groups.found(self.name, states), PER_MOVE)
         return sum(executor.transaction(partial(several.those, event, batch, states, {})) for batch in batches)

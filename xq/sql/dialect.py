@@ -65,8 +65,8 @@ class Dialect(Rows):
     @property
     def links_of_group(self) -> dict[str, str]:
         """Queries for the first `:n` members of `:group` with their states, and for the links of its dependants."""
-        assert self.members
-        status, of = self.letter(self.roles["status"]), self.members.of(":group")
+        assert self.groups
+        status, of = self.letter(self.roles["status"]), self.groups.of(":group")
         keys = ", ".join(self.keys)
         members = f"SELECT {keys}, {status} FROM {self.table_in_schema} WHERE {of} ORDER BY {keys} LIMIT :n"
         return {"members": members} | ({"links": self.links.of_tasks(of)} if "after" in self.roles else {})

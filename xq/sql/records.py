@@ -96,7 +96,7 @@ class Records:
             "columns_of_t": ", ".join(f"t.{terms.quote(field.column)}" for field in terms.source.fields),
             "t_is_awaited": terms.same_wait("w", "t"),
             "t_is_taken": terms.is_state(TAKEN, f"t.{terms.roles['status']}"),
-            **(members.holes if (members := terms.members) else {}),
+            **(groups.holes if (groups := terms.groups) else {}),
             **more,
         }
         return filled_in(texts(TEXTS)[name], (), holes)

@@ -9,9 +9,9 @@ from functools import cached_property
 from xq.core.compile import SKIPS, Selector
 from xq.core.machine import READY, TAKEN
 from xq.sql.floors import Floors
+from xq.sql.groups import Groups
 from xq.sql.heads import Heads
 from xq.sql.limits import Limits
-from xq.sql.members import Members
 from xq.sql.slice import Slice
 from xq.sql.terms import Terms
 
@@ -57,8 +57,8 @@ class Rows(Terms):
         return None
 
     @cached_property
-    def members(self) -> Members | None:
-        return Members(self) if self.machine.settings.groups else None
+    def groups(self) -> Groups | None:
+        return Groups(self) if self.machine.settings.groups else None
 
     @abstractmethod
     def rows_listed(self, columns: int, wide: int) -> str:

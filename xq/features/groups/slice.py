@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xq.sql.effects import UPDATED
-from xq.sql.members import Members
+from xq.sql.groups import Groups
 from xq.sql.slice import Effect, Slice
 from xq.sql.terms import Terms
 
@@ -25,20 +25,20 @@ class GroupsSlice(Slice):
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
-        self.members = Members(terms)
-        self.watched, self.indexes = [self.members.role], {"members": self.members.index}
+        self.groups = Groups(terms)
+        self.watched, self.indexes = [self.groups.role], {"members": self.groups.index}
 
     @property
     def pending(self) -> str:  # type: ignore[override]
-        return self.members.any_open
+        return self.groups.any_open
 
     @property
     def effects(self) -> Sequence[Effect]:  # type: ignore[override]
         return (KILLED, LEFT) if self.terms.settles else (LEFT,)  # else the function that ends a group counts
 
     def holes(self, version: str, old: str, was: str) -> Mapping[str, str]:
-        members = self.members
-        status, group = (f"{version}.{column}" for column in (self.terms.roles["status"], members.role))
-        is_unfinished = f"{group} IS NOT NULL AND {members.unfinished(status)}"
-        is_live = f"{group} IS NOT NULL AND {self.terms.in_states(members.live, status)}"
+        groups = self.groups
+        status, group = (f"{version}.{column}" for column in (self.terms.roles["status"], groups.role))
+        is_unfinished = f"{group} IS NOT NULL AND {groups.unfinished(status)}"
+        is_live = f"{group} IS NOT NULL AND {self.terms.in_states(groups.live, status)}"
         return {f"{was}_unfinished": f"COALESCE({is_unfinished}, FALSE)", f"{was}_live": f"COALESCE({is_live}, FALSE)"}

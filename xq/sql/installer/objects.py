@@ -192,7 +192,7 @@ class Objects(ABC):
 
     def _words(self) -> set[str]:
         words = {"tubes": self.terms.tube_stats, "history": self.terms.has_history}
-        words |= {"members": self.terms.members, "floors": self.terms.floors, "emptied": LEFT.keys() & self.terms.roles}
+        words |= {"members": self.terms.groups, "floors": self.terms.floors, "emptied": LEFT.keys() & self.terms.roles}
         words["delayed"] = self.links and self.terms.machine.choose("W", "after", ["delay"])
         brought = self.terms.heads.words if self.terms.heads else ()
         return {*brought, *(word for word, there in words.items() if there)}

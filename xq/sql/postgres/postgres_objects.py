@@ -13,9 +13,9 @@ from xq.core.compile import change as compiled
 from xq.core.kinds import TIMES
 from xq.core.machine import ABSENT, ELSEWHERE, READY
 from xq.sql.effects import fill, on_postgres, on_postgres_rows, written
+from xq.sql.groups import FEW, SKIPPED
 from xq.sql.installer.objects import WRITTEN, Object, Objects
 from xq.sql.links import ENDED, LEAVES, MAY_END
-from xq.sql.members import FEW, SKIPPED
 from xq.sql.named import filled
 from xq.sql.postgres.postgres_moves import PostgresMoves
 from xq.sql.shared import ALIVE
@@ -113,7 +113,7 @@ class Triggers(PostgresObjects):
             known = self.known | old
             left = self.filled_in(TRIGGERS, "links_left", known) if self.links and event == "truncate" else ""
             left += self.in_heads(known, event)
-            if self.terms.members:
+            if self.terms.groups:
                 left += f" {self.filled_in(TRIGGERS, f'members_left_by_{event}', known)}"
             found.append(self._created(event, new | old | {"rows": rows, "left": left.lstrip()}, body="delete_body"))
         change = self.of_change() | {
@@ -214,14 +214,14 @@ class Triggers(PostgresObjects):
     @property
     def settle(self) -> str:
         """SQL that creates the function which ends a group."""
-        members = self.terms.members
-        assert members
+        groups = self.terms.groups
+        assert groups
         known = self.known | {
-            "of_name": members.of("xq_name"),
-            "live": self.terms.in_states(members.live),
+            "of_name": groups.of("xq_name"),
+            "live": self.terms.in_states(groups.live),
             "keys_down": ", ".join(f"{key} DESC" for key in self.terms.keys),
             "few": str(FEW),
-            "has_ended": members.has_ended("xq_name", "xq_row.runs"),
+            "has_ended": groups.has_ended("xq_name", "xq_row.runs"),
             "now": SERVER_TIME,
             "skipped": self.terms.literal(SKIPPED),
         }

@@ -10,7 +10,7 @@ SKIPPED = "another task has its unique value"  # what PostgreSQL's function rais
 KEPT = 30 * 24 * 3600  # seconds for which a group is kept after it is done
 
 
-class Members:
+class Groups:
     """The conditions on members, and the names that texts of groups have, for one queue with the feature groups."""
 
     def __init__(self, terms: Terms) -> None:

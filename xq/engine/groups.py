@@ -16,7 +16,7 @@ from xq.core.values import Parts
 from xq.engine.executor import Begun
 from xq.engine.pauses import Pauses
 from xq.engine.steps import PER_MOVE, Steps
-from xq.sql.members import SKIPPED
+from xq.sql.groups import SKIPPED
 
 FORGET_EVERY: Final = 3600.0  # seconds between two looks for groups that have been done for long
 FAILED: Final = "the then of the group %r cannot be put, and is tried again (has a taken task its unique value?): %s"
@@ -35,7 +35,7 @@ class Stored(NamedTuple):
     opened: float
 
 
-class Members:
+class Groups:
     """One queue's groups. Triggers end them on PostgreSQL, and this on other databases, as a settler."""
 
     def __init__(self, steps: Steps, pauses: Pauses) -> None:
@@ -67,8 +67,8 @@ class Members:
     def states(self, name: str) -> dict[str, int]:
         """Return how many unfinished members a group has, by the states of the queue."""
         dialect, found = self.executor.dialect, self.run("states_of_group", group=name)
-        assert dialect.members
-        return dict.fromkeys(dialect.members.states, 0) | {dialect.letters[status]: int(n) for status, n in found}
+        assert dialect.groups
+        return dict.fromkeys(dialect.groups.states, 0) | {dialect.letters[status]: int(n) for status, n in found}
 
     def found(self, name: str, states: Collection[str]) -> list[tuple[Parts, str]]:
         """Return the keys of a group's unfinished members in these states, each with its state."""
