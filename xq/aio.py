@@ -299,6 +299,8 @@ class Aio(Generic[T]):
     plow = twin(Queue[T].plow)
     snatch = twin(Queue[T].snatch)
     restart = twin(Queue[T].restart)
+    reprioritise = twin(Queue[T].reprioritise)
+    reprioritise_many = twin(Queue[T].reprioritise_many)
     switch = twin(Queue[T].switch)
     pauses = twin(Queue[T].pauses)
     set_limit = twin(Queue[T].set_limit)

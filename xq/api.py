@@ -30,6 +30,8 @@ from xq.runtime.sleep import Wait, run_steps
 from xq.runtime.waiting import Waiting
 
 if TYPE_CHECKING:  # most programs do without them: a property or a method imports each
+    from decimal import Decimal
+
     from xq.aio import Aio
     from xq.pipeline.pipeline import Pipeline
     from xq.workers.attempt import Batch
@@ -488,6 +490,16 @@ class Queue(Operators[T]):
     def restart(self, key: object, **options: Unpack[Moves]) -> T:
         """Put a waiting or finished task back: to R, or to W with `delay`. `fresh` is as in `dig`."""
         return self.parts.named.one("restart", key, options)
+
+    @takes_on
+    def reprioritise(self, key: object, priority: float | Decimal, *, on: object = None) -> T:
+        """Give a ready or waiting task another priority. Its times go on. Needs the feature priority."""
+        return self.parts.named.one("reprioritise", key, {"priority": priority})
+
+    @takes_on
+    def reprioritise_many(self, keys: Iterable[object], priority: float | Decimal, *, on: object = None) -> list[T]:
+        """Give all of the tasks another priority, or none."""
+        return self.parts.several.many("reprioritise", keys, {"priority": priority})
 
     @takes_on
     def switch(self, key: object, to: str | int, **options: Unpack[Times]) -> T:

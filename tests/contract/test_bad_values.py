@@ -18,6 +18,7 @@ from xq.testing import Clock
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
 EVERY = {"buried": True, "delayed": True, "zombie": 9, "ttl": 60, "ttr": 60, "unique": True, "limit": 50, "after": True}
+EVERY |= {"priority": True}
 ROLES = ("runat", "priority", "tube", "owner", "attempts", "unique", "ttl", "ttr")
 FIELDS = ("id", "name", "size", "status", "deadline", *ROLES)
 
@@ -46,7 +47,9 @@ METHODS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 WRITTEN = (
     "xq.put({v: 1})", "xq.ack(K['T'], update={v: 1})", "ack({'id': v})", "kill({'id': v})",
     "xq.ack(Task(id=v))", "xq.peek(Task(id=v))", "xq.peek(v)", "xq.touch(v, 1)", "xq.touch_many(v, 1)",
-    "xq.touch_many([K['T']], v)", "xq.touch_many([K['T']], update=v)", "touch(K['T'], v)", "xq.switch(v, 'R')",
+    "xq.touch_many([K['T']], v)", "xq.reprioritise(K['R'], v)", "xq.reprioritise(v, 2)",
+    "xq.reprioritise_many([K['R']], v)", "xq.reprioritise_many(v, 2)", "xq.reprioritise_many([K['R'], v], 2)",
+     "xq.touch_many([K['T']], update=v)", "touch(K['T'], v)", "xq.switch(v, 'R')",
     "get(status='T').ack(update=v)", "get(status='T').release(delay=v)", "get(status='T').touch(v)",
     "get(status='T').touch(update=v)",
     "xq.switch(K['R'], v)", "xq.switch(K['R'], 'W', delay=v)", "xq.switch(K['R'], 'Z', delay=v)",

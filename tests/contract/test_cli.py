@@ -311,18 +311,20 @@ def test_dig_returns_one_task_or_the_oldest_and_truncate_deletes_all(make, run):
 
 MOVES = {"dig": "B dig dug", "kill": "B kill killed", "release": "T snatch released", "bury": "T bury buried"}
 MOVES |= {"cancel": "T cancel cancelled", "cancel --bury": "T cancel cancelled"}
+MOVES |= {"reprioritise --priority=3": "R reprioritise reprioritised"}
 
 
 @pytest.mark.parametrize(("command", "words"), [*MOVES.items(), ("restart", "D restart restarted")])
 def test_a_command_for_one_task_says_who_and_why(make, run, command, words):
-    Task, (before, event, done) = make(FULL | {"buried": "any"}), words.split()
+    Task, (before, event, done) = make(FULL | {"buried": "any", "priority": True}), words.split()
     key = bring(Task, before).id
-    command, *bury = command.split()
+    command, *more = command.split()
     yes = ["--yes"] if command in ("cancel", "kill", "release", "restart") else []
-    assert not yes or "There is no terminal to ask on: say --yes" in run(Task, command, key, *bury).errors
-    said = run(Task, command, key, "--reason", "bad deploy", "--actor", "ann", *yes, *bury)
+    assert not yes or "There is no terminal to ask on: say --yes" in run(Task, command, key, *more).errors
+    said = run(Task, command, key, "--reason", "bad deploy", "--actor", "ann", *yes, *more)
     assert (said.code, said.errors) == (0, f"{done}: {key}\n")
-    assert not bury or state(Task, key) == "B"
+    assert "--bury" not in more or state(Task, key) == "B"
+    assert "--priority=3" not in more or Task.xq.peek(key).priority == 3
     last = Task.xq.history()[-1]
     assert (last.event, last.actor, last.reason) == (event, "ann", "bad deploy")
     if command in ("release", "restart"):

@@ -34,7 +34,7 @@ from xq import serve
 TOKEN = "a-token-of-the-tests-0123456789"
 OTHER = "another-token-of-the-tests-0123"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-FEATURES: xq.Features = {"delayed": True, "buried": "any", "keep": True, "ttr": 60, "history": True}
+FEATURES: xq.Features = {"delayed": True, "buried": "any", "keep": True, "ttr": 60, "history": True, "priority": True}
 ROLES = ("runat", "owner", "tube", "attempts", "error", "priority")
 EVIL = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
 
@@ -442,6 +442,18 @@ def test_selected_tasks_are_moved_in_one_step_and_others_are_named(pages):
     taken = pages.take()
     assert "1 moved" in post(here, "act", verb="release", scope="selected", keys=[taken.id]).text
     assert pages.peek(taken.id).status == "R", "also from its owner"
+
+
+def test_the_page_that_asks_has_a_field_for_a_priority(pages):
+    first, *_ = pages.put_many([{}] * 3)
+    here = browse(pages)
+    form = {"verb": "reprioritise", "scope": "selected", "keys": [first.id]}
+    assert 'name="priority"' in post(here, "preview", **form).text
+    for wrong in ("", "high"):
+        assert post(here, "act", **form, priority=wrong).status_code == 400
+    assert "1 moved" in post(here, "act", **form, priority="-2").text
+    assert run(here, "reprioritise", filter="", priority="7") == "done"
+    assert {each.priority for each in pages.by_state("R")} == {7}
 
 
 def test_an_operation_is_cancelled_and_the_same_filter_moves_what_it_left(pages):

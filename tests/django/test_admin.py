@@ -245,3 +245,15 @@ def test_the_admin_is_refused_where_the_status_could_be_edited_and_on_another_mo
         QueueAdmin(django_db.model("Plain"), admin.AdminSite())
     with pytest.raises(xq.ConfigurationError, match=r"TaskAdmin\.list_editable has status, which only the queue"):
         editing(Task, admin.AdminSite())
+
+
+def test_the_page_that_asks_has_a_field_for_a_priority(manage):
+    Task, site = manage(features={"priority": True}, roles=("priority",))
+    first, second = Task.xq.put_many([{"name": "first"}, {"name": "second"}])
+    client = site.client()
+    asked = {"action": "reprioritise", "_selected_action": [second.pk]}
+    assert 'name="priority" required' in client.post(site.list, asked).content.decode()
+    told = "1 task was not reprioritised: second (reprioritise needs a number as priority, not 'high')."
+    assert site.act(client, "reprioritise", [second], post="yes", priority="high") == [told]
+    assert site.act(client, "reprioritise", [second], post="yes", priority="-1") == ["1 task was reprioritised."]
+    assert [Task.take().pk, Task.take().pk] == [second.pk, first.pk]

@@ -33,6 +33,7 @@ LOSES = {**PLAIN, "ttr": 10, "max_takes": 2}
 DROPS = {**LINKED, "ttr": 10, "max_takes": {"n": 1, "to": "X"}}
 SLOW = {**PLAIN, "rate": "1/100s"}  # not full again when a fresh process recovers
 TURNS = {**PLAIN, "utube": {"n": 2, "fair": True}}
+PRIORITY = {**PLAIN, "priority": True}
 EVENTS, GUARD = {**PLAIN, "events": True}, {**PLAIN, "guard": True}
 KEEPS = {**PLAIN, "keep": timedelta(seconds=20)}
 # Each call is also cut with all of these.
@@ -219,6 +220,8 @@ CALLS: Mapping[str, Call] = by_name(
     Call("snatch", W.taken, lambda w: w.q.snatch(w.t[0])),
     Call("snatch, events", W.taken, lambda w: w.q.snatch(w.t[0]), EVENTS),
     Call("restart", lambda w: W.taken(w).do("ack", w.t[0]), lambda w: w.q.restart(w.t[0])),
+    Call("reprioritise", W.taken, lambda w: w.q.reprioritise(w.q.by_state("R")[0], 5), PRIORITY),
+    Call("reprioritise_many", W.two, lambda w: w.q.reprioritise_many(w.q.by_state("R"), 5), PRIORITY),
     Call("switch", W.two, lambda w: w.q.switch(w.q.by_state("R")[0], "B")),
     Call("switch, last member", lambda w: group(w, 1), lambda w: w.q.switch(w.q.by_state("R")[0], "D"), LINKED),
     Call("call", W.taken, lambda w: w.q.call("release", w.t[0])),

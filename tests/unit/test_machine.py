@@ -147,10 +147,8 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
         T   ttr (runat)   R               ttr
         """,
     ),
-    **{
-        name: ({name: True}, "")
-        for name in ("unique", "utube", "history", "groups", "guard", "events", "priority", "endless")
-    },
+    **{name: ({name: True}, "") for name in ("unique", "utube", "history", "groups", "guard", "events", "endless")},
+    "priority": ({"priority": True}, "R  reprioritise  R  priority"),
     "limit": ({"limit": 5}, ""),
     "max_takes": ({"max_takes": {"n": 3, "to": "X"}}, "T  max_takes  X  max_takes"),
     "rate": ({"rate": "5/m"}, ""),

@@ -344,6 +344,7 @@ OFF: list[tuple[set[str], list[Call]]] = [
     ({"buried"}, [ask("bury", 1), ask("bury_many", [1]), ask("dig", 1), ask("dig", n=1), ask("kick", 1), ask("plow")]),
     (LIVES | {"ttr"}, [ask("touch", 1, 5)]),
     ({"delayed", "keep", "zombie"}, [ask("restart", 1)]),
+    ({"priority"}, [ask("reprioritise", 1, 2), ask("act", "reprioritise", "", priority=2)]),
     ({"unique"}, [ask("put", {}, on_conflict="skip")]),
     ({"history"}, [ask("history"), lambda Task: Task.xq.History, ask("timeline", 1)]),
     ({"error"}, [ask("find", "error:a"), ask("find", "failure:a"), ask("failures")]),

@@ -40,6 +40,7 @@ Fresh = Annotated[bool, flag("--fresh", help="With attempts that begin at 0: of 
 Every = Annotated[bool, flag("--all", help="All of them.")]
 After = Annotated[str | None, Option(metavar="CURSOR", help="Go on behind the page before.")]
 Before = Annotated[int | None, Option(metavar="ID", help="Those before this transition.")]
+Priority = Annotated[str, Option(metavar="NUMBER", help="Of a reprioritise: the tasks' new priority.")]
 Delay = Annotated[float | None, Option(help="Seconds until it is ready.")]
 Ttl = Annotated[float | None, Option(help="Seconds until it is dropped.")]
 Ttr = Annotated[float | None, Option(help="Seconds that a worker has for it.")]

@@ -137,7 +137,13 @@ def dig(
 
 def _move(act: Act) -> Callable[..., Answer]:
     def move(
-        queue: Queue, key: o.Key, reason: o.Reason = None, actor: o.Actor = None, yes: o.Yes = False, bury: Bury = False
+        queue: Queue,
+        key: o.Key,
+        reason: o.Reason = None,
+        actor: o.Actor = None,
+        yes: o.Yes = False,
+        bury: Bury = False,
+        priority: o.Priority = "",
     ) -> Answer:
         from xq.operators.operations import act_on
 
@@ -146,12 +152,13 @@ def _move(act: Act) -> Callable[..., Answer]:
         if state and act.moves(queue.machine, state):  # else the call refuses
             what = f"task {key} of {queue.name}, which is {state}{_deletes(queue, act, 'its row') * (not bury)}"
             ask(f"{act.name.capitalize()} {what}?", yes)
+        options = act.options(priority) | ({"to": "B"} if bury else {})
         with queue.acting(actor, reason):
-            return _moved(queue, [act_on(queue, act.name, task, **({"to": "B"} if bury else {}))], act.done)
+            return _moved(queue, [act_on(queue, act.name, task, **options)], act.done)
 
-    if act.name != "cancel":
-        *own, _ = inspect.signature(move, eval_str=True).parameters.values()
-        move.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    lacks = {"bury": act.name != "cancel", "priority": not act.option}
+    own = [each for name, each in inspect.signature(move, eval_str=True).parameters.items() if not lacks.get(name)]
+    move.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
     move.__name__, move.__doc__ = act.name, act.help
     return move
 
@@ -178,6 +185,7 @@ def act(
     actor: o.Actor = None,
     delay: o.Delay = None,
     fresh: o.Fresh = False,
+    priority: o.Priority = "",
     chunk: Annotated[int, Option(min=1, max=1000, help="Tasks of one transaction.")] = 500,
     dry_run: Annotated[bool, o.flag("--dry-run", help="Show what would move, and move nothing.")] = False,
     yes: o.Yes = False,
@@ -186,6 +194,7 @@ def act(
     if every == bool(filter.strip()):
         raise typer.BadParameter("say which tasks: a FILTER, or --all")
     options = ({} if delay is None else {"delay": delay}) | ({"fresh": True} if fresh else {})
+    options |= ACTS[event].options(priority) if event in ACTS else {}
     operation = queue.act(event, filter, actor=actor, reason=reason, chunk=chunk, **options)
     preview = operation.preview
     n = f"{preview.n:,}" if preview.exact else f"at least {preview.n:,}"

@@ -88,7 +88,7 @@ class Transition:
     """One row in the table: in `source`, `event` moves a task to `target`.
 
     `source` and `target` may name several states: "WZD" means any that the queue has, "*" every state, "^T"
-    every state but T. If `target` names several, the caller chooses one.
+    every state but T. If `target` names several, the caller chooses one; without `follows` the task stays where it is.
     """
 
     source: str
@@ -383,7 +383,7 @@ class Machine:
         entered: dict[str, str] = {}
         for feature in brought:
             targets = [
-                *(row.target for row in feature.transitions if not row.target.startswith(("*", "^"))),
+                *(row.target for row in feature.transitions if row.follows and not row.target.startswith(("*", "^"))),
                 *(timer.target for timer in feature.timers),
                 *(detour.via for detour in feature.detours),
             ]
@@ -450,13 +450,13 @@ class Machine:
         return tuple(rows.values())
 
     def _expanded(self, row: Transition, by: str) -> Iterator[Transition]:
-        named = row.named or len(row.target) > 1
+        named = row.named or (row.follows and len(row.target) > 1)
         for source in spread(row.source, self.states):
             if source not in (ABSENT, *self.states):
                 raise _never_entered(by, source)
             if row.prolongs and not self.timers.get(source):
                 continue  # touch cannot prolong a state without a timer
-            for target in spread(row.target, self.states):
+            for target in spread(row.target, self.states) if row.follows else (source,):
                 ways = [detour for detour in self.detours if detour.via == target] if named else []
                 given = next((way.option for way in ways if not way.only), "") if named else row.given
                 if ways and not given:
@@ -548,8 +548,11 @@ class Machine:
 
     @property
     def structure(self) -> list[tuple[object, ...]]:
-        """The table without durations, feature names and the core: the installation does not depend on these."""
-        rows = [row for row in self.rows if row.by != CORE.name]
+        """The table without durations, feature names, the core, and events by which tasks stay as they are.
+
+        The installation does not depend on these.
+        """
+        rows = [row for row in self.rows if row.by != CORE.name and (row.follows or row.prolongs)]
         moves = [(t.source, t.event, t.target, t.given, t.fenced, t.picks, t.follows, t.due) for t in rows]
         each = [timer for timers in self.timers.values() for timer in timers]
         timers = [(t.state, t.option, t.column, *([t.writes] if t.writes else [])) for t in each]

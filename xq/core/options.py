@@ -27,9 +27,10 @@ PARAMETERS = {
     "release": ("update", "tube", "attempts"),
     "dig": ("n", "update", "fresh"),
     "restart": ("fresh",),
+    "reprioritise": ("priority",),
 }
 # Options that write roles: see `Tasks.called`.
-WRITES = {"release": ("tube", "attempts"), "dig": ("fresh",), "restart": ("fresh",)}
+WRITES = {"release": ("tube", "attempts"), "dig": ("fresh",), "restart": ("fresh",), "reprioritise": ("priority",)}
 ON_CONFLICT = ("raise", "skip", "replace")  # what put does about a task with the same unique value; first the default
 
 

@@ -29,6 +29,7 @@ SHAPES = 500  # one queue's cached shapes: a put has one for each set of fields,
 _NOTHING: Mapping[str, Any] = {}
 # What sets a role that update= may not set.
 _SET_BY = {"tube": "; release(tube=...) moves it", "attempts": "; release(attempts=...) and dig(fresh=True) set it"}
+_SET_BY |= {"priority": "; reprioritise() changes it"}
 
 
 class Taken(NamedTuple):
@@ -472,7 +473,7 @@ class Tasks(Generic[T]):
             if not (value is None or isinstance(value, bool)):
                 raise BadType(f"fresh is True or False, not {shown(value)}")
             role, value = "attempts", 0 if value else None
-        if value is None:
+        if value is None and role != "priority":
             return {}
         if role not in self.table.roles:
             raise FeatureOff(f"{event}({option}=) needs the role {role!r}: map it to a field", role=role)

@@ -113,10 +113,11 @@ class Operators(Generic[T]):
     ) -> Operation[T]:
         """Return an operation on all tasks that a filter shows: `Page.xq.act("dig", "state:buried tube:mail").run()`.
 
-        `event` is dig, kill, release (also from other sessions, as snatch), restart, or bury with buried="any". The
-        call itself moves nothing: `preview` shows what would move, and `run`, or a loop over the operation, moves it,
-        up to `chunk` tasks in one transaction. It moves the tasks whose state the event leaves, each task once.
-        Nothing is stored: after a crash, an operation with the same filter moves the other tasks.
+        `event` is dig, kill, cancel, release (also from other sessions, as snatch), restart, bury with buried="any", or
+        reprioritise with `priority=`, which leaves out the tasks that have it. The call itself moves nothing: `preview`
+        shows what would move, and `run`, or a loop over the operation, moves it, up to `chunk` tasks in one
+        transaction. It moves the tasks whose state the event leaves, each task once. Nothing is stored: after a crash,
+        an operation with the same filter moves the other tasks.
 
         `actor` and `reason` stand in the history, as with `acting`, and in the log. `options` are the event's, as
         delay. Raises BadType, BadValue and FeatureOff.

@@ -7,6 +7,7 @@ tasks: its event does not leave the states of those already moved.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final, Generic, NamedTuple
 
 from xq.core.acting import By, block, log_act
@@ -90,6 +91,8 @@ class Operation(Generic[T]):
         self._several, self._named, self._search = several, named, search
         self._states = tuple(dict.fromkeys(row.source for row in moves if not row.stays))
         self._movable = f"{filter} {Term('state', ':', self._states)}"
+        if (number := self.options.get(self._act.option)) is not None:  # a task that has it is not meant, so no move
+            self._movable += f" {Term(self._act.option, ':', (f'{Decimal(str(number)):f}',), negated=True)}"
         self._reached: str | None = None  # the cursor behind the last chunk
         if named.store.in_transaction():
             named.executor.begin(locks=True)  # the search reads
@@ -108,7 +111,7 @@ class Operation(Generic[T]):
     @property
     def preview(self) -> Preview:
         """What the operation would move now, from its beginning. It examines up to 10,000 rows."""
-        first, meant = self._search.find(self._movable, SHOWN), self._search.meant(self.filter)
+        first, meant = self._search.find(self._movable, SHOWN), self._search.meant(self._movable)
         if not (meant.keys or meant.tests or meant.checks):  # it names states alone
             by_state = counts(self._named.executor)
             n = sum(by_state[state] for state in self._states if state in meant.states)
@@ -119,6 +122,8 @@ class Operation(Generic[T]):
     def __iter__(self) -> Iterator[Operation[T]]:
         """Move chunk by chunk, and return the operation after each."""
         what = f"{self.event} {self.filter}"
+        if self._act.option not in ("", *self.options):
+            raise BadType(f"{self.event} needs {self._act.option}=, a number")
         if self.state == NEW:
             self.state = RUNNING
             log_act(self._named.store, self._by, f"{what} begins")

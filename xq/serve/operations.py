@@ -34,13 +34,13 @@ class OperationForm:
             raise HTTPException(400, f"Select 1 to {SELECTED} tasks, or choose all that the filter shows.")
         self.asks = self.scope == "all" and self.act.risk  # for the queue's name
 
-    def move(self, by: str, reason: str | None) -> list[str]:
+    def move(self, by: str, reason: str | None, options: dict[str, float]) -> list[str]:
         """Move the selected tasks in one transaction. Return why others were skipped."""
         queue, skipped = self.entry.queue, []
         with queue.acting(by, reason=reason):
             for key in self.keys:
                 try:
-                    act_on(queue, self.verb, self.entry.key(key))
+                    act_on(queue, self.verb, self.entry.key(key), **options)
                 except (NotFound, WrongState, NotOwner, Duplicate) as error:
                     skipped.append(f"{error}")
         return skipped
@@ -56,12 +56,14 @@ def act(console: Console, visit: Visit) -> Response:
     form, queue, reason = OperationForm(visit), visit.entry.queue, visit.text("reason").strip() or None
     if form.asks and visit.text("sure") != form.entry.name:
         raise HTTPException(400, f"Nothing was moved: type {form.entry.name} to go on. Go back to the page before.")
+    options = form.act.options(visit.text(form.act.option))
     if form.scope == "selected":
-        skipped = on(form.entry, partial(form.move, visit.caller.name, reason))
+        skipped = on(form.entry, partial(form.move, visit.caller.name, reason, options))
         title = f"{form.verb.capitalize()}: {len(form.keys) - len(skipped)} moved"
         title += f", {len(skipped)} skipped" if skipped else ""
         return console.show("note.html", visit, title=title, lines=skipped[:20])
-    operation = on(form.entry, lambda: queue.act(form.verb, form.filter, actor=visit.caller.name, reason=reason))
+    begin = partial(queue.act, form.verb, form.filter, actor=visit.caller.name, reason=reason, **options)
+    operation = on(form.entry, begin)
     key = form.entry, form.verb, form.filter
     with console.beginning:  # a second click begins nothing while the first one's operation runs
         if key not in console.operations or console.operations[key].ended.done():

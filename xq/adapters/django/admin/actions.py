@@ -67,11 +67,14 @@ class Action:
                 reasons[task.pk] = f"it is {of_model.words[letter]}" if letter else NO_TASK
         keys = [task.pk for task in tasks if task.pk not in reasons]
         fresh = self.name == "restart" or (self.fresh and "fresh" in request.POST)
-        options = {"fresh": True} if fresh and "attempts" in queue.roles else {}
         try:
+            options: dict[str, Any] = dict(self.act.options(request.POST.get(self.act.option, "")))
+            options |= {"fresh": True} if fresh and "attempts" in queue.roles else {}
             refused = act_on_keys(queue, self.name, keys, By.of(request.user.get_username(), None), options)
         except xq.NotInstalled:
             return reasons | dict.fromkeys(keys, "the queue is not installed")
+        except xq.BadValue as wrong:
+            return reasons | dict.fromkeys(keys, f"{wrong}")
         for key, error in refused:
             if isinstance(error, xq.WrongState):
                 reasons[key] = f"it is {of_model.words.get(error.state, name_of(error.state))}"
@@ -92,6 +95,7 @@ class Action:
             "tasks": [(task, attempts_of(of_model.queue, task) if self.fresh else "") for task in queryset[:NAMED]],
             "others": max(0, n - NAMED),
             "fresh": self.fresh,
+            "option": self.act.option,
             "sent": [(name, each) for name, values in request.POST.lists() for each in values],
         }
         request.current_app = of_model.admin_site.name

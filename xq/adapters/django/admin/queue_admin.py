@@ -35,8 +35,9 @@ class QueueAdmin(SchedulesInList, admin.ModelAdmin):
     """A mixin for the admin of a model that is a queue: `class OrderAdmin(QueueAdmin, admin.ModelAdmin)`.
 
     The list has a column `xq_state` (last, unless `list_display` names it), a filter by state with the number of tasks
-    in each, and the actions dig, release, restart, bury, cancel and kill, if the queue has them. With the role error it
-    also has a column `xq_failure`. A task's page says what the queue knows about it, and has buttons for the actions.
+    in each, and the actions dig, release, restart, bury, reprioritise, cancel and kill, if the queue has them. With the
+    role error it also has a column `xq_failure`. A task's page says what the queue knows about it, and has buttons for
+    the actions.
 
     If the model has words of its own for the states (`statuses=`), its rows are the application's: of the actions that
     repeat finished work or delete rows (restart, cancel, kill) it has those that `xq_actions` names.
@@ -51,7 +52,7 @@ class QueueAdmin(SchedulesInList, admin.ModelAdmin):
     xq_actions: Sequence[str] = ()  # with `statuses=`: those of restart, cancel and kill that it has
     xq_deferred: Sequence[str] = ()  # large fields, which the list does not read
     error_field: str | None = None  # the error's field; None: that of the role error
-    dig, release, restart, bury, cancel, kill = ACTIONS.values()
+    dig, release, restart, bury, reprioritise, cancel, kill = ACTIONS.values()
 
     class Media:
         css = {"all": ["xq/admin.css"]}
@@ -124,6 +125,7 @@ class QueueAdmin(SchedulesInList, admin.ModelAdmin):
         return bool(self.has_change_permission(request, obj))
 
     has_release_permission = has_restart_permission = has_bury_permission = has_dig_permission
+    has_reprioritise_permission = has_dig_permission
 
     def has_kill_permission(self, request: Any, obj: Any = None) -> bool:
         return bool(self.has_delete_permission(request, obj))
