@@ -419,14 +419,14 @@ class NamedMoves(Generic[T]):
         (_, binding), by_fence = begun, [taken]
         if transition.fenced and len(taken) > 1:
             by_fence = [[held for held in taken if held[1]], [held for held in taken if not held[1]]]
-        for some in by_fence:
-            fence: Fence = ""
-            keys, tokens = [parts for parts, _ in some], [token or "" for _, token in some]
-            if transition.fenced and len({*tokens}) > 1:
-                fence, prefix = "takes", binding.sessions.current().prefix
+        for some in filter(None, by_fence):
+            keys, given = zip(*some, strict=True)
+            tokens = list[str]()
+            if transition.fenced and len({*given}) > 1:
+                prefix = binding.sessions.current().prefix
                 # a token of another session must match no row, as in `_move`
-                tokens = [token if token.startswith(prefix) else NO_TAKE for token in tokens]
-            mode, values = binding.dialect.moves.by_keys(keys, tokens if fence else ())
-            fence = fence if mode == "keys" else ""
-            for (_, token), which in zip(some, values, strict=False):  # a list has one fence, or one token
+                tokens = [token if token and token.startswith(prefix) else NO_TAKE for token in given]
+            mode, values = binding.dialect.moves.by_keys(keys, tokens)
+            fence: Fence = "takes" if tokens and mode == "keys" else ""
+            for token, which in zip(given, values, strict=False):  # a list has one fence, or one token
                 yield self._move(begun, asked, mode, transition, token, which, fence)

@@ -92,13 +92,17 @@ class TaskMoves(ABC):
         columns += [tuple(tokens)] * bool(tokens)
         return json.dumps([*zip(*columns, strict=True)] if len(columns) > 1 else columns[0], default=str)
 
+    @cached_property
+    def _key_values(self) -> list[str]:
+        return [f"k{i}" for i in range(len(self.terms.keys))]
+
     def by_keys(
         self, keys: Sequence[Sequence[Any]], tokens: Sequence[str] = ()
     ) -> tuple[Literal["key", "keys"], list[dict[str, Any]]]:
         """Return the mode that finds these rows, and the values of each statement: one if it can list them."""
         if len(keys) > 1 and (listed := self.listed(keys, tokens)):
             return "keys", [{"keys": listed}]
-        return "key", [{f"k{i}": part for i, part in enumerate(parts)} for parts in keys]
+        return "key", [dict(zip(self._key_values, parts, strict=True)) for parts in keys]
 
     # queries
 
