@@ -24,7 +24,7 @@ from xq.core.schema import ROLES
 from xq.core.tokens import TOKEN_ATTRIBUTE
 from xq.core.words import PLAIN, Wording
 
-Parts = tuple[Any, ...]  # a key's parts, as the database holds them
+Key = tuple[Any, ...]  # a key's parts, as the database holds them
 SHAPES = 500  # one queue's cached shapes: a put has one for each set of fields, in the task's order
 _NOTHING: Mapping[str, Any] = {}
 # What sets a role that update= may not set.
@@ -35,7 +35,7 @@ _SET_BY |= {"priority": "; reprioritise() changes it"}
 class Taken(NamedTuple):
     """A taken task: its key, as the database holds it, and the take's token."""
 
-    parts: Parts
+    parts: Key
     token: str | None
 
 
@@ -193,13 +193,13 @@ class Tasks(Generic[T]):
         """Return the parts of a row's key, as the database holds them."""
         return tuple([row[place] for place in self._key_at])
 
-    def app_keys(self, keys: Sequence[Parts]) -> list[Any]:
+    def app_keys(self, keys: Sequence[Key]) -> list[Any]:
         """Return keys as the application writes them."""
         if self._key_is_read or self._only_key is None:
             return [self.app_key(parts) for parts in keys]
         return [part for (part,) in keys]
 
-    def app_key(self, parts: Parts) -> Any:
+    def app_key(self, parts: Key) -> Any:
         """Return a key as the application writes it."""
         if self._key_is_read:
             with suppress(Exception):  # one that cannot be read is as the database has it
@@ -234,7 +234,7 @@ class Tasks(Generic[T]):
             parts = (value,)
         return parts, getattr(task, TOKEN_ATTRIBUTE, None)
 
-    def _key_named(self, task: object) -> Parts:
+    def _key_named(self, task: object) -> Key:
         """Return the key that a caller names otherwise than by an instance. Raises BadType and BadValue."""
         if isinstance(task, Mapping):
             missing = [field.name for field in self.table.key if field.name not in task]
@@ -544,12 +544,12 @@ def check_role(role: str, value: Any, kind: Kind) -> None:
             raise BadValue(f"attempts is an integer from 0 to {2**31 - 1:,}, not {shown(value)}")
 
 
-def named(parts: Parts) -> dict[str, Any]:
+def named(parts: Key) -> dict[str, Any]:
     """Return a key as a statement's named values."""
     return {"k0": parts[0]} if len(parts) == 1 else {f"k{i}": part for i, part in enumerate(parts)}
 
 
-def numbered(keys: Iterable[Parts]) -> dict[str, Any]:
+def numbered(keys: Iterable[Key]) -> dict[str, Any]:
     """Return several keys as a statement's named values."""
     return {f"{name}_{n}": part for n, parts in enumerate(keys) for name, part in named(parts).items()}
 

@@ -14,7 +14,7 @@ from xq.core.errors import BadType, BadValue, NotFound, shown
 from xq.core.kinds import Row
 from xq.core.machine import ENDED
 from xq.core.options import seconds_of
-from xq.core.values import Parts, Tasks, chunks
+from xq.core.values import Key, Tasks, chunks
 from xq.database.transactions import in_parts
 from xq.engine.executor import Begun
 from xq.engine.steps import PER_MOVE, Steps
@@ -29,7 +29,7 @@ Put = Callable[[Sequence[object]], list[Any]]
 class Waits(NamedTuple):
     """What a put says of the tasks' parents."""
 
-    parents: list[Parts]
+    parents: list[Key]
     how: str  # what the role after holds: on_failure, and the task's own delay
     chain: bool
 
@@ -41,8 +41,8 @@ class Dependants:
         self.tasks, self.steps, self.machine, self.executor = tasks, steps, steps.machine, steps.executor
         self.log = logging.getLogger(f"xq.{steps.store.name}")
         self._settles = threading.local()  # has `now` while this thread settles, also what it kills itself
-        self._seen: Parts = ()  # the last dependant of the last look
-        self._refused: set[Parts] = set()  # whose refused move was logged
+        self._seen: Key = ()  # the last dependant of the last look
+        self._refused: set[Key] = set()  # whose refused move was logged
 
     # put
 
@@ -88,7 +88,7 @@ class Dependants:
 
         return self.executor.transaction(put_all)
 
-    def _unfinished(self, parents: list[Parts]) -> dict[Parts, str]:
+    def _unfinished(self, parents: list[Key]) -> dict[Key, str]:
         """Lock tasks until the transaction ends. Return those that have not ended well, with their links' state."""
         dialect = self.executor.dialect
         one, listed = (dialect.queries.look_at_parents(several) for several in (False, True))
@@ -130,7 +130,7 @@ class Dependants:
             if self.executor.clock is None or not self._seen:
                 return settled
 
-    def _found(self, keys: Sequence[Parts], child: bool = False) -> list[Row]:
+    def _found(self, keys: Sequence[Key], child: bool = False) -> list[Row]:
         """Return the dependants of ended tasks, or with `child` those with these keys; see `Links`."""
         queries, by = self.executor.dialect.links.queries, "child" if child else "parent"
         return self.steps.rows_of(keys, queries[by], queries[f"{by} listed"])
@@ -143,7 +143,7 @@ class Dependants:
         settled, self._settles.now = 0, True
         try:
             while rows:
-                wanted: dict[tuple[str, str], list[Parts]] = {}
+                wanted: dict[tuple[str, str], list[Key]] = {}
                 for *key, how, unfinished, failed in rows:
                     on_failure, _, delay = (how or "").partition(" ")
                     if failed and on_failure == "kill":
@@ -158,7 +158,7 @@ class Dependants:
             self._settles.now = False
         return settled
 
-    def _moved(self, event: str, delay: str, keys: Sequence[Parts]) -> int:
+    def _moved(self, event: str, delay: str, keys: Sequence[Key]) -> int:
         """Move dependants, each unless it waits no more, but those that the database refuses. Return their number."""
         moved, refused = in_parts(partial(self._move, event, delay), keys, self.steps.settling.may_wait)
         for key, error in refused:
@@ -167,7 +167,7 @@ class Dependants:
             self._refused.add(key)
         return moved
 
-    def _move(self, event: str, delay: str, keys: Sequence[Parts]) -> int:
+    def _move(self, event: str, delay: str, keys: Sequence[Key]) -> int:
         transition = self.machine.choose(WAITS, event, ["delay"] * bool(delay))
         assert transition
         given, moved = (transition.given,) * bool(transition.given), 0

@@ -12,7 +12,7 @@ from xq.core import time
 from xq.core.compile import Statement
 from xq.core.errors import BadValue, Duplicate, NotFound, shown
 from xq.core.kinds import REFUSALS, Row
-from xq.core.values import Parts
+from xq.core.values import Key
 from xq.engine.executor import Begun
 from xq.engine.pauses import Pauses
 from xq.engine.steps import PER_MOVE, Steps
@@ -70,9 +70,9 @@ class Groups:
         assert dialect.groups
         return dict.fromkeys(dialect.groups.states, 0) | {dialect.letters[status]: int(n) for status, n in found}
 
-    def found(self, name: str, states: Collection[str]) -> list[tuple[Parts, str]]:
+    def found(self, name: str, states: Collection[str]) -> list[tuple[Key, str]]:
         """Return the keys of a group's unfinished members in these states, each with its state."""
-        dialect, found = self.executor.dialect, dict[Parts, str]()
+        dialect, found = self.executor.dialect, dict[Key, str]()
         # The application's transaction may see an old snapshot. A locking read, by an index on states, would miss those
         # alone that move meanwhile to a state that it has read.
         afresh = dialect.afresh if self.executor.store.in_transaction() else ""

@@ -14,7 +14,7 @@ from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full,
 from xq.core.kinds import REFUSALS, ErrorKind, Field, Row, T
 from xq.core.machine import ABSENT, MANAGED, REMEMBERED, ROLE_DEFAULTS, TAKEN, Guard, Marker, Sql, Transition
 from xq.core.options import NONE, Spans, seconds_of
-from xq.core.values import New, Parts, Tasks, check_role, named
+from xq.core.values import Key, New, Tasks, check_role, named
 from xq.engine.dependants import Dependants
 from xq.engine.executor import Begun, Puts
 from xq.engine.stats import counts, room
@@ -323,7 +323,7 @@ class Inserts(Generic[T]):
         """Whether `inserted` has something to do."""
         return self._limit is not None or self.executor.observers.anybody
 
-    def inserted(self, parts: Parts, state: str) -> None:
+    def inserted(self, parts: Key, state: str) -> None:
         """Raise Full if the queue had no room for a task that an ORM has inserted, else notify the observers."""
         executor, limit = self.executor, self._limit
         if limit and not executor.run(executor.dialect.moves.has_room(limit), {"adding": 0}):
@@ -337,7 +337,7 @@ class Inserts(Generic[T]):
             raise Full(self.name, self._limit.value)
         raise Error(f"the database added no row to {self.name}, without an error: is there a trigger that ignores it?")
 
-    def _keys_in(self, new: New) -> list[Parts]:
+    def _keys_in(self, new: New) -> list[Key]:
         return list(zip(*(new.values(field.name) for field in self.tasks.table.key), strict=True))
 
     def _as_put(self, rows: list[Row], new: New) -> list[T]:

@@ -19,14 +19,14 @@ from xq.core.kinds import ErrorKind, R, Row, T
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.options import NONE, Spans
 from xq.core.tokens import lock_of, owner_of
-from xq.core.values import Parts, Taken, Tasks, chunks, named
+from xq.core.values import Key, Taken, Tasks, chunks, named
 from xq.engine.binding import Binding
 from xq.engine.executor import Begun
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.take import check_open
 
-Held = tuple[Parts, str | None]  # the key of a task, and the token of its take
+Held = tuple[Key, str | None]  # the key of a task, and the token of its take
 
 NO_TAKE: Final = "/"  # in the place of a token: that of no take
 LOCKED: Final = 0.1  # seconds between two tries to move a task whose row another transaction has locked
@@ -98,7 +98,7 @@ class NamedMoves(Generic[T]):
         self.log = logging.getLogger(f"xq.{steps.store.name}")
         self.steps = steps
         self.in_doubt = in_doubt
-        self.working: dict[Parts, Any] = {}  # by key: what workers of this process do with taken tasks
+        self.working: dict[Key, Any] = {}  # by key: what workers of this process do with taken tasks
         self.workers: WeakSet[Any] = WeakSet()  # of this process: `see_cancelled` of each gets what was cancelled
         sources = {event: self.machine.sources(event) for event in self.machine.events}
         self._only = {event: states[0] for event, states in sources.items() if len(states) == 1}
@@ -155,7 +155,7 @@ class NamedMoves(Generic[T]):
                 break
         raise WrongState(event, self.tasks.app_key(parts), state, self.machine.sources(event), self.tasks.wording)
 
-    def check_apart(self, event: str, parts: Parts) -> None:
+    def check_apart(self, event: str, parts: Key) -> None:
         """Raise InTransaction if the task is one of a worker's, whose function has written and not committed."""
         if parts in self.working:
             self.store.check_apart(event)
@@ -181,7 +181,7 @@ class NamedMoves(Generic[T]):
 
         return self.executor.transaction(run, locks=False)
 
-    def _moved(self, asked: Asked, transition: Transition, parts: Parts, token: str | None) -> list[T]:
+    def _moved(self, asked: Asked, transition: Transition, parts: Key, token: str | None) -> list[T]:
         """Move one task and return it in a list; [] if it is not in the source state, or does not pass the fence."""
         begun = self.executor.begin(reviews=True)
         if transition.target == TAKEN or begun[1].may_fail_to_read:
@@ -197,7 +197,7 @@ class NamedMoves(Generic[T]):
         return moved
 
     def _moved_and_read(
-        self, binding: Binding, asked: Asked, transition: Transition, parts: Parts, token: str | None
+        self, binding: Binding, asked: Asked, transition: Transition, parts: Key, token: str | None
     ) -> list[T]:
         """Move a task as `_moved`, with a token if it is taken afterwards. Undo the move if its row cannot be read."""
         session, taken_by = None, None
@@ -220,7 +220,7 @@ class NamedMoves(Generic[T]):
             raise
         return moved
 
-    def note_finished(self, event: str, parts: Parts, token: str | None) -> None:
+    def note_finished(self, event: str, parts: Key, token: str | None) -> None:
         """Note in the work on a task, if this process works on it, that the task is taken no more."""
         work = self.working.get(parts)
         if work is None or token not in (None, work.taken.token) or event == "snatch":
@@ -279,7 +279,7 @@ class NamedMoves(Generic[T]):
             which.update(zip(step.statement.names, fields.values(), strict=True))
         return self.executor.run(step, which, begun)
 
-    def find(self, asked: Asked, parts: Parts, token: str | None) -> str:
+    def find(self, asked: Asked, parts: Key, token: str | None) -> str:
         """Return the task's state if the call may move it. Raises NotFound, WrongState and NotOwner, in this order.
 
         SessionLost comes first: other sessions may have moved the task since the session was lost.
@@ -293,7 +293,7 @@ class NamedMoves(Generic[T]):
         # The snapshot of the application's transaction may be older than the row that an UPDATE finds.
         return self.executor.dialect.afresh if self.store.in_transaction() else ""
 
-    def check(self, asked: Asked, parts: Parts, token: str | None, row: Row, state: str) -> str:
+    def check(self, asked: Asked, parts: Key, token: str | None, row: Row, state: str) -> str:
         """Return the task's state if the call may move it. Raises WrongState and NotOwner."""
         sources = self.machine.sources(asked.event)
         if state not in sources:
@@ -306,7 +306,7 @@ class NamedMoves(Generic[T]):
                 raise NotOwner(asked.event, self.tasks.app_key(parts), owner, self.tasks.wording)
         return state
 
-    def check_not_lost(self, asked: Asked, parts: Parts, token: str | None) -> None:
+    def check_not_lost(self, asked: Asked, parts: Key, token: str | None) -> None:
         sessions = self.executor.open().sessions
         session = sessions.current().uuid if token is None else owner_of(token)[0]
         if sessions.notice_loss(session):
@@ -324,7 +324,7 @@ class NamedMoves(Generic[T]):
             "%s of task %s waits: another transaction has had its row for %g s%s", event, key, WARNED, others
         )
 
-    def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:
+    def look(self, parts: Key, afresh: str = "") -> tuple[Row, str]:
         """Return a task's row, with its owner as the last column, and its state. Raises NotFound."""
         rows = self.executor.run(self.executor.dialect.queries.look(afresh), named(parts))
         if not rows:
@@ -402,7 +402,7 @@ class NamedMoves(Generic[T]):
             return cancel()
         return Locked(self, "cancel", Taken(parts, None), cancel).wait()
 
-    def _cancel(self, parts: Parts, to: str | None) -> T:
+    def _cancel(self, parts: Key, to: str | None) -> T:
         executor, shared = self.executor, self.executor.dialect.shared
         row, state = self.look(parts, executor.dialect.lock)  # no other take gets it before the move
         moved = self.one("cancel", self.tasks.app_key(parts), to=to)

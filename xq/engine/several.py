@@ -14,7 +14,7 @@ from xq.core.kinds import Row, T
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.options import NONE
 from xq.core.tokens import owner_of
-from xq.core.values import Parts, chunks, numbered
+from xq.core.values import Key, chunks, numbered
 from xq.engine.one import MOVE_TRIES, Asked, Held, NamedMoves
 from xq.engine.steps import PER_MOVE
 
@@ -148,7 +148,7 @@ class SeveralMoves(Generic[T]):
             seen = look(left)
         return moved, stay, left
 
-    def _written(self, held: Sequence[Held], update: object, error: object) -> list[tuple[Parts, dict[str, Any]]]:
+    def _written(self, held: Sequence[Held], update: object, error: object) -> list[tuple[Key, dict[str, Any]]]:
         """Return the keys and fields of the tasks with fields of their own. Raises FeatureOff, BadType and BadValue."""
         own = self._one_for_each("update", update, len(held))
         if error is not None:
@@ -176,9 +176,9 @@ class SeveralMoves(Generic[T]):
             raise BadValue(f"{name} has {len(given)} for {n} tasks: give one for each, in their order")
         return list(given)
 
-    def _write_many(self, written: list[tuple[Parts, dict[str, Any]]]) -> None:
+    def _write_many(self, written: list[tuple[Key, dict[str, Any]]]) -> None:
         """Write to each task its own application fields, without a fence."""
-        by_names: dict[tuple[str, ...], list[tuple[Parts, dict[str, Any]]]] = {}
+        by_names: dict[tuple[str, ...], list[tuple[Key, dict[str, Any]]]] = {}
         for one in written:
             by_names.setdefault(tuple(one[1]), []).append(one)
         for names, alike in by_names.items():
@@ -200,7 +200,7 @@ class SeveralMoves(Generic[T]):
         return {name: asked.seconds.get(name, given) for name, given in options.items() if given is not None}
 
     def those(
-        self, event: str, found: Sequence[tuple[Parts, str]], states: Collection[str], options: Mapping[str, Any]
+        self, event: str, found: Sequence[tuple[Key, str]], states: Collection[str], options: Mapping[str, Any]
     ) -> int:
         """Move tasks by an event without a fence in the open transaction, and return their number.
 
@@ -216,7 +216,7 @@ class SeveralMoves(Generic[T]):
 
         return len(self._moved(asked, [((parts, None), state) for parts, state in found], look, RETURNED)[0])
 
-    def _cancel_if_there(self, parts: Parts, states: Collection[str]) -> bool:
+    def _cancel_if_there(self, parts: Key, states: Collection[str]) -> bool:
         with suppress(NotFound, WrongState):
             if self.moves.look(parts, self.executor.dialect.lock)[1] in states:
                 return bool(self.moves.cancel(self.tasks.app_key(parts)))

@@ -12,7 +12,7 @@ from xq.core.connections import Connection, Run
 from xq.core.counters import counter_of
 from xq.core.kinds import Row
 from xq.core.machine import ABSENT, READY, TAKEN, Transition
-from xq.core.values import Parts, Tasks, chunks
+from xq.core.values import Key, Tasks, chunks
 from xq.engine.binding import Binding, Step, StepName
 from xq.engine.charged import charged
 from xq.engine.executor import Executor
@@ -71,7 +71,7 @@ class Steps:
         name = event, (which, transition.writes), transition.target, given, update
         return binding.steps.get(name) or self.compile(binding, name, which, transition)
 
-    def rows_of(self, keys: Iterable[Parts], one: str, listed: str) -> list[Row]:
+    def rows_of(self, keys: Iterable[Key], one: str, listed: str) -> list[Row]:
         """Return what a query finds for tasks by their keys: `listed` where a statement can list them, else `one`."""
         moves, found = self.executor.dialect.moves, list[Row]()
         for batch in chunks(keys, PER_MOVE):

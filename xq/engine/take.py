@@ -13,7 +13,7 @@ from xq.core.errors import UnknownSession
 from xq.core.kinds import Row, T, UnreadRow
 from xq.core.machine import READY, TAKEN, Transition
 from xq.core.options import NONE, Spans
-from xq.core.values import Parts, Tasks, numbered
+from xq.core.values import Key, Tasks, numbered
 from xq.database.sessions import Session
 from xq.engine.binding import Step
 from xq.engine.executor import Begun
@@ -155,7 +155,7 @@ class Takes(Generic[T]):
         transition: Transition,
         tube: str | None,
         skipped: Skips,
-        passed: Sequence[Parts],
+        passed: Sequence[Key],
         seconds: Spans,
         fields: Mapping[str, Any],
         floor: Floor | None,

@@ -18,7 +18,7 @@ from xq.core.errors import BadValue, shown
 from xq.core.kinds import PERMANENT
 from xq.core.machine import DIRTY_HEADS, OLD_HISTORY, PLUS_ONE, READY, SETTLE, TAKEN, UNTIMED, Transition, duty_of
 from xq.core.tokens import lock_of
-from xq.core.values import Parts, named
+from xq.core.values import Key, named
 from xq.core.words import never_finished
 from xq.engine.executor import Begun
 from xq.engine.floors import Floors
@@ -151,10 +151,10 @@ class UnattendedMoves:
     def _in_parts(
         self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any], look: Look
     ) -> Moved:
-        moved, n, refused, logged = 0, PER_MOVE, dict[Parts, Exception](), self._stuck.get(look, set())
+        moved, n, refused, logged = 0, PER_MOVE, dict[Key, Exception](), self._stuck.get(look, set())
         listing = self.executor.dialect.moves.listing(which)
 
-        def move(keys: Sequence[Parts]) -> int:
+        def move(keys: Sequence[Key]) -> int:
             return sum(self._run(event, one, transition, {**values, **named(parts)}) for parts in keys)
 
         while True:

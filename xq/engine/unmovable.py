@@ -18,7 +18,7 @@ from xq.core.errors import BadValue, Duplicate
 from xq.core.kinds import Row
 from xq.core.machine import READY, TAKEN
 from xq.core.options import NONE
-from xq.core.values import Parts, named, numbered
+from xq.core.values import Key, named, numbered
 from xq.database.transactions import retried
 from xq.engine.timers import UnattendedMoves
 
@@ -36,10 +36,10 @@ class Unmovable:
 
     def __init__(self, unattended: UnattendedMoves) -> None:
         self.unattended, self.executor, self.tasks = unattended, unattended.executor, unattended.tasks
-        self.until: dict[Parts, float] = {}  # key -> the monotonic time until which it is passed over
+        self.until: dict[Key, float] = {}  # key -> the monotonic time until which it is passed over
 
     @property
-    def passed(self) -> list[Parts]:
+    def passed(self) -> list[Key]:
         """The keys of the tasks that a take passes over now."""
         now = time.monotonic()
         return [parts for parts, until in list(self.until.items()) if until > now]
@@ -67,7 +67,7 @@ class Unmovable:
             self.pass_over(parts, time.monotonic() + AGAIN)
         return n > 0
 
-    def pass_over(self, parts: Parts, until: float = math.inf) -> None:
+    def pass_over(self, parts: Key, until: float = math.inf) -> None:
         """Leave a task out of this process's takes up to a monotonic time; infinity: as long as it runs."""
         self.until[parts] = until
         if len(self.until) > MOST:  # forget the oldest, whose time has mostly passed
@@ -75,12 +75,12 @@ class Unmovable:
 
     def first(
         self, which: Selector, values: Mapping[str, Any], passed: int = 0, token: str = ""
-    ) -> tuple[Parts, Exception, bool] | None:
+    ) -> tuple[Key, Exception, bool] | None:
         """Take the first task alone, and undo that. If it fails, return the key, the error, and whether it is buried.
 
         With a take's token it buries a task that cannot be read.
         """
-        store, parts = self.executor.store, Parts()
+        store, parts = self.executor.store, Key()
 
         def attempt(query: str) -> BadValue | None:
             nonlocal parts
@@ -110,7 +110,7 @@ class Unmovable:
                 return parts, error, False
         return None
 
-    def _move(self, event: str, state: str, parts: Parts, token: str, why: BadValue | None = None) -> Sequence[Row]:
+    def _move(self, event: str, state: str, parts: Key, token: str, why: BadValue | None = None) -> Sequence[Row]:
         connection, binding = begun = self.executor.begin()
         update = dict[str, str]()
         if why and (role := self.tasks.table.roles.get("error")):

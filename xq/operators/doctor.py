@@ -13,7 +13,7 @@ from xq.core.errors import BadValue, NotFound, shown
 from xq.core.kinds import ErrorKind
 from xq.core.machine import READY, TAKEN
 from xq.core.tokens import owner_of
-from xq.core.values import Parts, named, numbered
+from xq.core.values import Key, named, numbered
 from xq.core.words import lasting, never_finished
 from xq.database.transactions import retried
 from xq.engine.history import History
@@ -100,7 +100,7 @@ class Doctor(Inspection):
         if since is not None and now - since > self.patience:
             yield "that is long: if its function hangs, restart the worker; a heartbeat prolongs the ttr"
 
-    def _dependent(self, parts: Parts) -> Iterator[str]:
+    def _dependent(self, parts: Key) -> Iterator[str]:
         """Yield the parents of a dependant that have not ended well, the failed ones first, and a chain's first."""
         word, of_one, size = self.tasks.wording.state, self.executor.dialect.links.of_one, len(parts)
         rows = self._run(of_one, **named(parts), n=PARENTS)
@@ -138,7 +138,7 @@ class Doctor(Inspection):
         else:
             yield f"it is {word}: nothing moves it but a call"
 
-    def _held(self, task: Any, parts: Parts, now: float) -> Iterator[str]:
+    def _held(self, task: Any, parts: Key, now: float) -> Iterator[str]:
         for column in ("runat", "deadline"):
             timer, left = self.machine.timer(READY, column), self._left(task, column, now)
             if timer is not None and left is not None and left <= 0:
@@ -209,9 +209,9 @@ class Doctor(Inspection):
             yield Finding(f"task {shown(self.tasks.app_key(parts))} cannot be taken: {why}", do)
         yield from self._of_the_database()
 
-    def _faults(self) -> Iterator[tuple[Parts, Exception]]:
+    def _faults(self) -> Iterator[tuple[Key, Exception]]:
         """Yield the first ready tasks, if they cannot be taken, and why."""
-        store, found = self.executor.store, list[Parts]()
+        store, found = self.executor.store, list[Key]()
         try:
             while len(found) < LISTED and (
                 fault := self.unmovable.first(Selector("first", READY), numbered(found), len(found))

@@ -14,7 +14,7 @@ from xq.core.acting import By, block, log_act
 from xq.core.errors import BadType, BadValue, Duplicate, Error, FeatureOff, NotInstalled, WrongState, shown
 from xq.core.kinds import T
 from xq.core.options import count_of
-from xq.core.values import Parts
+from xq.core.values import Key
 from xq.engine.several import SeveralMoves
 from xq.engine.stats import counts
 from xq.operators.acts import ACTS
@@ -139,11 +139,11 @@ class Operation(Generic[T]):
                 log_act(self._named.store, self._by, told)
             yield self
 
-    def _move(self, found: Sequence[tuple[Parts, str]]) -> int:
+    def _move(self, found: Sequence[tuple[Key, str]]) -> int:
         """Move the tasks, unless they have left the states that the filter means, and return how many moved."""
         named, executor = self._named, self._named.executor
 
-        def move(tasks: Sequence[tuple[Parts, str]]) -> int:
+        def move(tasks: Sequence[tuple[Key, str]]) -> int:
             with block(executor.store.database, self._by):
                 return self._several.those(self._act.event, tasks, self._meant, self.options)
 

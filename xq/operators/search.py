@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple
 
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.kinds import T, fits_a_column
-from xq.core.values import Parts, Tasks, chunks
+from xq.core.values import Key, Tasks, chunks
 from xq.engine.executor import Executor
 from xq.operators.failures import FailureGroup, Failures
 from xq.operators.keys import key_as_text, key_in_text
@@ -50,7 +50,7 @@ class Found(Generic[T]):
 class Page(NamedTuple):
     """Tasks' keys and states; the cursor behind them, None at the end; how many rows were examined."""
 
-    tasks: list[tuple[Parts, str]]
+    tasks: list[tuple[Key, str]]
     next: str | None
     looked: int
     unknown: int  # rows among them that were left out, since their age is not known
@@ -85,7 +85,7 @@ class Search(Generic[T]):
     def _page(self, meant: Meant, n: int, after: str | None) -> Page:
         walk = self._walk(meant, meant.states)
         position = () if after is None else self._position(walk, after)
-        tasks: list[tuple[Parts, str]] = []
+        tasks: list[tuple[Key, str]] = []
         looked = unknown = 0
         for row, passes in self._rows(meant, walk, n + 1, position):
             if len(tasks) == n or looked == EXAMINED:
@@ -95,16 +95,16 @@ class Search(Generic[T]):
                 tasks.append((self._key_of(position), row.state))
         return Page(tasks, None, looked, unknown)
 
-    def _key_of(self, position: Parts) -> Parts:
+    def _key_of(self, position: Key) -> Key:
         return position[-len(self.tasks.table.key) :]
 
-    def _cursor(self, walk: Walk, position: Parts) -> str:
+    def _cursor(self, walk: Walk, position: Key) -> str:
         key = self.tasks.app_key(self._key_of(position))
         written = key_as_text(key if len(self.tasks.table.key) > 1 else [key])
         text = json.dumps([walk.name, *position[: -len(self.tasks.table.key)], written])
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
-    def _position(self, walk: Walk, cursor: object) -> Parts:
+    def _position(self, walk: Walk, cursor: object) -> Key:
         """Return a cursor's position. Any user may send one, so all parts are checked."""
         if not isinstance(cursor, str):
             raise BadType(f"a cursor is text that find() has returned, not {shown(cursor)}")
@@ -126,7 +126,7 @@ class Search(Generic[T]):
         return questions.by_keys(states, meant.keys)
 
     def _rows(
-        self, meant: Meant, walk: Walk, size: int, position: Parts = (), whole: bool = False
+        self, meant: Meant, walk: Walk, size: int, position: Key = (), whole: bool = False
     ) -> Iterator[tuple[Seen, bool | None]]:
         """Yield a walk's rows behind a position, and whether they pass; None if it is not known."""
         end = 7 + len(walk.columns)
@@ -144,9 +144,9 @@ class Search(Generic[T]):
                 return
             position, size = found[-1].position, STEP
 
-    def _whole(self, meant: Meant, keys: list[Parts]) -> list[Seen]:
+    def _whole(self, meant: Meant, keys: list[Key]) -> list[Seen]:
         """Return the rows with some keys, in this order, if they still pass."""
-        found: dict[Parts, Seen] = {}
+        found: dict[Key, Seen] = {}
         for some in chunks(keys, FETCHED):
             walk = self.since.questions.by_keys(meant.states, [meant.among(some)])
             found |= {row.position: row for row, passes in self._rows(meant, walk, FETCHED + 1, whole=True) if passes}

@@ -11,7 +11,7 @@ from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.kinds import NUMBERS, Field
 from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.schema import ROLES
-from xq.core.values import Parts, Tasks
+from xq.core.values import Key, Tasks
 from xq.engine.executor import Executor
 from xq.operators.filters import Term, number, parse, quoted, seconds
 from xq.operators.keys import key_in_text
@@ -55,7 +55,7 @@ class Meant:
         """Require one of these conditions or, negated, none."""
         self.tests.append(f"{'NOT ' * negated}({' OR '.join(conditions)})")
 
-    def among(self, keys: Sequence[Parts], name: str = "") -> str:
+    def among(self, keys: Sequence[Key], name: str = "") -> str:
         """Return the condition that a row has one of the keys. `name` stands in the names of their values."""
         rows = [f"_{name}_{n}" for n in range(len(keys))]
         self.values |= {f"k{i}{row}": part for row, key in zip(rows, keys, strict=True) for i, part in enumerate(key)}

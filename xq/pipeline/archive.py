@@ -13,7 +13,7 @@ from xq.core.compile import Change, Selector
 from xq.core.errors import ConfigurationError, Duplicate, FeatureOff
 from xq.core.kinds import REFUSALS, Field, T
 from xq.core.machine import ABSENT, Transition
-from xq.core.values import Parts, chunks, named
+from xq.core.values import Key, chunks, named
 from xq.engine.binding import Step
 from xq.engine.steps import Steps
 from xq.pipeline.frames import as_stored
@@ -167,7 +167,7 @@ class Archive:
             back, refused = back + n, refused + sum(not found for found in there)
         return back, refused
 
-    def _put_back(self, names: Sequence[str], rows: Sequence[Parts]) -> int:
+    def _put_back(self, names: Sequence[str], rows: Sequence[Key]) -> int:
         binding = self.executor.open()
         statement = binding.dialect.moves.insert(Change(DONE, {"status": DONE}), names, len(rows), guarded=False)
         run = binding.dialect.moves.runner(statement, BACK[0], width=len(names))
@@ -175,7 +175,7 @@ class Archive:
         self.steps.count(binding, *BACK, len(back))
         return len(back)
 
-    def _stored(self, fields: Sequence[Field], rows: Sequence[Sequence[Any]]) -> list[Parts]:
+    def _stored(self, fields: Sequence[Field], rows: Sequence[Sequence[Any]]) -> list[Key]:
         """Return a data frame's rows as the table stores them. Raises BadValue and BadType."""
         columns = zip(*rows, strict=True)
         stored = [as_stored(self.store.name, *column) for column in zip(fields, columns, strict=False)]

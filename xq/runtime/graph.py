@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from xq.core.errors import shown
 from xq.core.machine import ABSENT
-from xq.core.values import Parts, Tasks
+from xq.core.values import Key, Tasks
 from xq.engine.executor import Executor
 
 MOST: Final = 500  # nodes
@@ -15,11 +15,11 @@ MOST: Final = 500  # nodes
 class Graph(NamedTuple):
     """Tasks and links: from a parent to its dependant, until the dependant is released."""
 
-    nodes: dict[Parts, tuple[str, str]]  # by key: the key as text, and the task's state, X for one that is gone
-    links: list[tuple[Parts, Parts]]
+    nodes: dict[Key, tuple[str, str]]  # by key: the key as text, and the task's state, X for one that is gone
+    links: list[tuple[Key, Key]]
     more: bool  # whether tasks were left out
 
-    def layers(self) -> list[list[Parts]]:
+    def layers(self) -> list[list[Key]]:
         """Return the keys in layers: each task below its parents."""
         depth = dict.fromkeys(self.nodes, 0)
         for _ in self.nodes:

@@ -17,7 +17,7 @@ from xq.core import time
 from xq.core.errors import Error
 from xq.core.kinds import ErrorKind, Row
 from xq.core.machine import ABSENT, READY, TAKEN
-from xq.core.values import Parts, Tasks, named
+from xq.core.values import Key, Tasks, named
 from xq.database.sessions import Session
 from xq.engine.executor import Executor
 from xq.runtime.sleep import Awake, Sleep, Wait
@@ -114,7 +114,7 @@ class EndWaiter:
     """A caller that waits for a task's end."""
 
     waiter: str  # its name in the database
-    parts: Parts = ()  # the task's key, once the database may hold a row for this wait
+    parts: Key = ()  # the task's key, once the database may hold a row for this wait
     awake: Awake = field(default_factory=Awake)
     lost: bool = False  # whether the session that registered the wait was lost
     row: Row = ()  # the task's, as this process saw it last
@@ -172,7 +172,7 @@ class Waiters:
 
     # for a task's end
 
-    def begin(self, caller: EndWaiter, parts: Parts) -> None:
+    def begin(self, caller: EndWaiter, parts: Key) -> None:
         """Register the wait for a task's end, within the transaction that has looked at the task."""
         opened = self.executor.open()
         session = opened.sessions.own()
@@ -259,7 +259,7 @@ class Waiters:
         if source in self.machine.pending and target not in self.machine.pending:
             self.collect()
 
-    def _keep(self, target: str, rows: Mapping[Parts, Row]) -> None:
+    def _keep(self, target: str, rows: Mapping[Key, Row]) -> None:
         """Record the rows (by key) that this process has moved, for callers waiting for these tasks to end."""
         for caller in list(self.ends.values()):
             # After the end, the key may belong to another task. The deletion may be recorded after its event.

@@ -19,7 +19,7 @@ from xq.core.kinds import ErrorKind, Row, T
 from xq.core.machine import ABSENT, TAKEN
 from xq.core.options import NONE, Span, seconds_of
 from xq.core.tokens import owner_of
-from xq.core.values import Parts, named
+from xq.core.values import Key, named
 from xq.engine.insert import Inserts
 from xq.engine.one import NamedMoves
 from xq.engine.take import Takes
@@ -252,7 +252,7 @@ class Waiting(Generic[T]):
         if timeout == 0:
             return self.inserts.put(task, options), False
 
-        def put() -> Parts:
+        def put() -> Key:
             return self.tasks.identify(self.inserts.put(task, options))[0]
 
         with self._may_wait("put", timeout, "wait"):
@@ -260,7 +260,7 @@ class Waiting(Generic[T]):
             new = self.machine.single is None
             return (yield from self._until_the_end(put, Deadline(timeout), locked=new))
 
-    def waiting_for(self, parts: Parts, timeout: float | None) -> Wait[tuple[T, bool]]:
+    def waiting_for(self, parts: Key, timeout: float | None) -> Wait[tuple[T, bool]]:
         """Wait up to `timeout` seconds (None: without limit) for a task's end.
 
         Returns the task, and whether it was processed. Raises NotFound, InTransaction and ConfigurationError.
@@ -272,7 +272,7 @@ class Waiting(Generic[T]):
             return (yield from self._until_the_end(lambda: parts, Deadline(timeout)))
 
     def _until_the_end(
-        self, named_task: Callable[[], Parts], deadline: Deadline, locked: bool = False
+        self, named_task: Callable[[], Key], deadline: Deadline, locked: bool = False
     ) -> Wait[tuple[T, bool]]:
         caller = EndWaiter(f"{self.executor.open().sessions.own().prefix}{next(self._names)}")
         try:
@@ -321,7 +321,7 @@ class Waiting(Generic[T]):
             row[table.fields.index(table.roles["status"])] = self.executor.dialect.words[state]
         return self.tasks.returned(row)
 
-    def _begin(self, caller: EndWaiter, named_task: Callable[[], Parts], locked: bool = False) -> tuple[Row, str, bool]:
+    def _begin(self, caller: EndWaiter, named_task: Callable[[], Key], locked: bool = False) -> tuple[Row, str, bool]:
         """Register the wait for a task's end, unless it has ended.
 
         Returns its row, its state, and whether the wait was registered. It is not while another transaction has locked
@@ -338,7 +338,7 @@ class Waiting(Generic[T]):
                 caller.parts = ()
             raise
 
-    def _begin_at_once(self, caller: EndWaiter, named_task: Callable[[], Parts], locked: bool) -> tuple[Row, str, bool]:
+    def _begin_at_once(self, caller: EndWaiter, named_task: Callable[[], Key], locked: bool) -> tuple[Row, str, bool]:
         opened = self.executor.open()
         named_parts = named_task()
         if not locked:  # yet: without row locks the transaction has locked all
@@ -354,7 +354,7 @@ class Waiting(Generic[T]):
         self.waiters.begin(caller, self.tasks.key_of(row))  # as the row has it: triggers may compare more strictly
         return row, state, True
 
-    def _wait_anew(self, caller: EndWaiter, parts: Parts) -> bool:
+    def _wait_anew(self, caller: EndWaiter, parts: Key) -> bool:
         """Register the wait again after the session was lost. Return False if the task has ended meanwhile."""
         caller.parts = parts
         with self.waiters.writing:

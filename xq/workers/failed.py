@@ -16,7 +16,7 @@ from xq.core.acting import By, block
 from xq.core.kinds import ErrorKind, T
 from xq.core.machine import ABSENT
 from xq.core.options import NONE
-from xq.core.values import Parts
+from xq.core.values import Key
 from xq.core.words import lasting, never_finished, taken_too_often
 from xq.database.transactions import PAUSES
 from xq.engine.one import LOCKED
@@ -38,11 +38,11 @@ class FailedAttempts(Generic[T]):
         self._worker = worker
         self._calls, self._moves, self._log = calls, calls.moves, calls.log
         self._most = worker.options.max_attempts
-        self._conflicts = deque[Parts](maxlen=1_000)  # the keys of the tasks whose sessions met the last ones
+        self._conflicts = deque[Key](maxlen=1_000)  # the keys of the tasks whose sessions met the last ones
         self._lines = calls.lines
         self.may_delay = "delay" in self._moves.machine.options("release")
         self._buries = bool(self._moves.machine.sources("bury"))
-        self.tried = set[Parts]()  # the keys of tasks that failed, where nothing delays their next attempt
+        self.tried = set[Key]()  # the keys of tasks that failed, where nothing delays their next attempt
         self.uncounted = False  # whether the tasks that ran when the program was to end have an attempt less
 
     def failed(self, attempt: Attempt, error: BaseException, ends: bool = False) -> None:

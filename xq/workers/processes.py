@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from xq.core import time
 from xq.core.errors import ConfigurationError, Error, NotInstalled
 from xq.core.machine import TAKEN
-from xq.core.values import Parts, Taken
+from xq.core.values import Key, Taken
 from xq.database.database import Database
 from xq.workers.attempt import Attempt, WorkerJob
 from xq.workers.attempts import Attempts
@@ -106,7 +106,7 @@ class Child:
         self.told = False  # whether operators see that
         self.work: threading.Thread | None = None  # by which the parent calls the database for it
         self._signals = 0  # that this process alone got
-        self._passed = set[Parts]()  # the tasks that it was told to leave out
+        self._passed = set[Key]()  # the tasks that it was told to leave out
         self._jobs: dict[int, WorkerJob] = {}  # by its number
 
         orders, self._orders = multiprocessing.Pipe(duplex=False)

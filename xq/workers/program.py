@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
 from xq.core.machine import READY, TAKEN
-from xq.core.values import Parts
+from xq.core.values import Key
 from xq.database.database import Database
 from xq.database.process import this_process
 from xq.runtime.lease import Heartbeat
@@ -327,7 +327,7 @@ class Running:
             if any(attempt.is_open and attempt.taken.token == token for attempt in lease.taken):
                 lease.lose()
 
-    def _pass_over(self, parts: Parts) -> None:
+    def _pass_over(self, parts: Key) -> None:
         self._assignments[0].worker.waiting.takes.unmovable.pass_over(parts)
 
     def _obey(self, orders: Connection) -> None:

@@ -14,7 +14,7 @@ from xq.core.connections import Store
 from xq.core.errors import ConfigurationError, shown
 from xq.core.kinds import T
 from xq.core.machine import Machine
-from xq.core.values import Parts
+from xq.core.values import Key
 from xq.engine.one import NamedMoves
 from xq.runtime.waiting import Waiting
 from xq.workers.options import Options
@@ -36,7 +36,7 @@ class WorkedQueue(Protocol):
     @property
     def handlers(self) -> dict[str | None, Any]: ...
     @property
-    def parts(self) -> Any: ...  # an `xq.parts.Parts`
+    def parts(self) -> Any: ...  # an `xq.parts.Key`
     def count(self, state: str) -> int: ...
 
 
@@ -75,7 +75,7 @@ class Worker(Generic[T]):
         self._call = self.store.in_session(self)
         self.backoff = Backoff(options.backoff)
         self.is_endless = options.max_attempts is None  # and nothing else limits the attempts at a task
-        self.deaths = deque[Parts](maxlen=1_000)  # the keys of the tasks whose processes died last
+        self.deaths = deque[Key](maxlen=1_000)  # the keys of the tasks whose processes died last
         self.counted: Callable[[Any, str], object] = lambda task, outcome: None  # gets what ends outside `around`
         # Returns the fields to write as a task is released whose attempt has failed.
         self.noted: Callable[[Any, BaseException], Mapping[str, Any]] = lambda task, error: {}
