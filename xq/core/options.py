@@ -120,7 +120,7 @@ def count_of(n: object) -> int:
 
 def _needs_nothing(row: Transition) -> bool:
     """Return whether a call without options may mean this transition."""
-    return not (row.prolongs or row.given)
+    return (row.follows or row.counts) and not row.given
 
 
 class CallOptions:
@@ -185,7 +185,7 @@ class CallOptions:
             row = self._chosen[meant] = self._choose(source, event, seconds, to)
         if not seconds and _needs_nothing(row):
             return row
-        if row.prolongs and seconds.get("increment", 0) is None:
+        if seconds.get("increment", 0) is None and row.prolongs:
             raise BadValue(f"{event} needs increment=seconds, a finite number")
         if row.given and seconds.get(row.given, seconds.get("at")) is None:
             raise BadValue(f"{row.given} must end: math.inf would never let the task become ready")

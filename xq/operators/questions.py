@@ -16,7 +16,7 @@ ERROR_SHOWN = 500  # characters from which failures are made
 class Walk:
     """An order in which a page goes on behind a position: a row's values in `columns`, which end with the key.
 
-    A move changes none of these columns but the state.
+    A move changes none of these columns but the state, and a reprioritise the priority.
     """
 
     name: str  # in cursors; "" goes by key, the greatest first
