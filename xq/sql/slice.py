@@ -70,6 +70,7 @@ class Slice:
     indexes: Mapping[str, Index] = MappingProxyType({})
     watched: Sequence[str] = ()  # the columns whose changes triggers must see, beside the status, the key and the tube
 
+    program: ClassVar[type[Any] | None] = None  # what PostgreSQL's triggers do: a `Program` of postgres_objects.py
     heads: Heads | None = None  # through which takes find tasks; one feature of a queue may have some
     pending = ""  # a query that finds a row if the end of a task may still set off something
 

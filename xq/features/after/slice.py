@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from xq.features.after.postgres import AfterProgram
 from xq.sql.effects import UPDATED
 from xq.sql.links import ENDED, LEAVES, MAY_END, Links
 from xq.sql.rows import Rows
@@ -24,6 +25,7 @@ class AfterSlice(Slice):
 
     terms: Rows
     tables = ("after",)
+    program = AfterProgram
 
     @property
     def pending(self) -> str:  # type: ignore[override]

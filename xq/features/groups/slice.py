@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from xq.features.groups.postgres import GroupsProgram
 from xq.sql.effects import UPDATED
 from xq.sql.groups import Groups
 from xq.sql.slice import Effect, Slice
@@ -22,6 +23,7 @@ class GroupsSlice(Slice):
     """One queue's groups."""
 
     tables = ("group",)
+    program = GroupsProgram
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)

@@ -14,7 +14,6 @@ from xq.core.machine import GUARDED, LEFT, ONWARD, READY, TAKEN
 from xq.sql.effects import STALE, TRANSITIONS, TRANSITIONS_OF_TUBES, WAITS, Effect
 from xq.sql.heads import Index
 from xq.sql.installer.views import views
-from xq.sql.links import Links
 from xq.sql.rows import Rows
 from xq.sql.shared import TUBES
 from xq.sql.sql_file import Holes, filled_in, statements, texts
@@ -38,7 +37,6 @@ class Objects(ABC):
 
     def __init__(self, terms: Rows) -> None:
         self.terms = terms
-        self.links = Links(terms) if "after" in terms.roles else None
         self._mine: tuple[object, list[Object]] | None = None
 
     columns: object = None  # what it knows of the table, besides the definition
@@ -91,7 +89,7 @@ class Objects(ABC):
             "name": self.terms.side(suffix),
             **self.names_beside(suffix),
         }
-        return statements(text, self._words(), {**known, **more})
+        return statements(text, self.words(), {**known, **more})
 
     def stored(self, table: str, column: str, kind: str, made: str, index: str, listed: str, unique: str = "") -> str:
         """Return SQL that adds a stored computed column and an index on `listed`, for a database that needs it."""
@@ -188,18 +186,17 @@ class Objects(ABC):
 
     def filled_in(self, file: Path, text: str, values: Holes) -> str:
         """Return a text's SQL for this queue, with the values filled in."""
-        return filled_in(texts(file)[text], self._words(), values)
+        return filled_in(texts(file)[text], self.words(), values)
 
-    def _words(self) -> set[str]:
+    def words(self) -> set[str]:
         words = {"tubes": self.terms.tube_stats, "history": self.terms.has_history}
-        words |= {"members": self.terms.groups, "floors": self.terms.floors, "emptied": LEFT.keys() & self.terms.roles}
-        words["delayed"] = self.links and self.terms.machine.choose("W", "after", ["delay"])
+        words |= {"floors": self.terms.floors, "emptied": LEFT.keys() & self.terms.roles}
         brought = self.terms.heads.words if self.terms.heads else ()
         return {*brought, *(word for word, there in words.items() if there)}
 
     def in_heads(self, known: Mapping[str, str], change: str) -> str:
         """Return what a trigger does with heads after a change; "" without heads."""
-        return self.terms.heads.in_trigger(change, self._words(), known) if self.terms.heads else ""
+        return self.terms.heads.in_trigger(change, self.words(), known) if self.terms.heads else ""
 
     def watched(self) -> list[str]:
         """Return the columns whose changes triggers must see."""

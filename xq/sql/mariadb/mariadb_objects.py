@@ -93,7 +93,7 @@ class MariadbObjects(Objects):
 
     def triggers(self) -> list[Object]:
         found = []
-        for event in ("insert", "update", "delete", *["left"] * ("emptied" in self._words())):
+        for event in ("insert", "update", "delete", *["left"] * ("emptied" in self.words())):
             known = self.in_triggers() | {"name": self.terms.side(event)}
             more = {"effects": partial(self._effects, known), "heads": partial(self.in_heads, known)}
             found.append(self.made("trigger", event, self.filled_in(TRIGGERS, event, {**known, **more})))

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+from typing import ClassVar
 
 from xq.core.acting import PART
-from xq.core.compile import Selector
-from xq.core.compile import change as compiled
 from xq.core.kinds import TIMES
-from xq.core.machine import ABSENT, ELSEWHERE, READY
-from xq.sql.effects import fill, on_postgres, on_postgres_rows, written
-from xq.sql.groups import FEW, SKIPPED
+from xq.core.machine import ABSENT, READY
+from xq.sql.effects import on_postgres, on_postgres_rows, written
 from xq.sql.installer.objects import WRITTEN, Object, Objects
-from xq.sql.links import ENDED, LEAVES, MAY_END
-from xq.sql.named import filled
-from xq.sql.postgres.postgres_moves import PostgresMoves
 from xq.sql.shared import ALIVE
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
@@ -75,12 +70,37 @@ class PostgresObjects(Objects):
 
     def side_tables(self) -> list[Object]:
         named = {table.name: table for table in super().side_tables()}
-        if group := named.get(self.terms.name("group")):
-            named[group.name] = replace(group, create=(*group.create, Triggers(self).settle))
+        for program in Triggers(self).programs:
+            for suffix, sql in program.functions.items():
+                table = named[self.terms.name(suffix)]
+                named[table.name] = replace(table, create=(*table.create, sql))
         return [*named.values()]
 
     def triggers(self) -> list[Object]:
         return Triggers(self).all()
+
+
+class Program:
+    """What a slice has PostgreSQL's triggers do beside effects: PL/pgSQL, in a file of its own."""
+
+    file: ClassVar[Path]
+    words: Collection[str] = ()  # for parts of texts: "programs" if it does something within the trigger of updates
+
+    def __init__(self, objects: Triggers) -> None:
+        self.objects, self.terms = objects, objects.terms
+
+    def within(self, change: str, known: Mapping[str, str]) -> str:
+        """Return what the trigger does after an update, delete or truncate; "" for nothing."""
+        return ""
+
+    def triggers(self, change: Mapping[str, str]) -> list[Object]:
+        """Return its own triggers; `change` has what texts name of an update, as `Objects.of_change`."""
+        return []
+
+    @property
+    def functions(self) -> Mapping[str, str]:
+        """SQL that creates its functions, by the suffix of the table after which it runs."""
+        return {}
 
 
 class Triggers(PostgresObjects):
@@ -100,22 +120,20 @@ class Triggers(PostgresObjects):
         self.blocking = [state for state in machine.states if machine.frees(state, ABSENT)]
         self.known = self._known()
 
-    def _words(self) -> set[str]:
+    def words(self) -> set[str]:
         words = {"limited": self.limited, "blocking": self.blocking, "timers": any(self.terms.machine.timers.values())}
         words["counts_events"] = self.terms.machine.settings.counts_events
         words["room"] = self.limited or self.blocking
-        return super()._words() | {word for word, there in words.items() if there}
+        brought = {word for each in self.programs for word in each.words}
+        return super().words() | brought | {word for word, there in words.items() if there}
 
     def all(self) -> list[Object]:
-        new, old = self._of_rows("changed", "new", "is"), self._of_rows("changed", "old", "was")
-        found = [self._created("insert", new | old)]
+        new, old = self.of_rows("changed", "new", "is"), self.of_rows("changed", "old", "was")
+        found = [self.created("insert", new | old)]
         for event, rows in (("delete", "changed"), ("truncate", f"{self.known['table']} AS changed")):
-            known = self.known | old
-            left = self.filled_in(TRIGGERS, "links_left", known) if self.links and event == "truncate" else ""
-            left += self.in_heads(known, event)
-            if self.terms.groups:
-                left += f" {self.filled_in(TRIGGERS, f'members_left_by_{event}', known)}"
-            found.append(self._created(event, new | old | {"rows": rows, "left": left.lstrip()}, body="delete_body"))
+            left = f"{self.in_heads(self.known | old, event)} {self._within(self.known | old, event)}"
+            values = new | old | {"rows": rows, "left": left.strip()}
+            found.append(self.created(event, values, body="delete_body"))
         change = self.of_change() | {
             "watched_differ": " OR ".join(map(self.differ, self.watched())),
             "new_timer_is_soon": " OR ".join(
@@ -123,76 +141,44 @@ class Triggers(PostgresObjects):
                 for column in self.terms.timed_columns
             ),
         }
-        found.append(self._created("update", change))
-        if self.links:
-            found += self._settling(change)
+        found.append(self.created("update", change))
+        found += [made for each in self.programs for made in each.triggers(change)]
         if heads := self.terms.heads:
-            both = self._of_rows("was", "old", "was") | self._of_rows("became", "new", "is")
-            found.append(self._created(heads.trigger, both, "update_heads_body", "update_heads"))
+            both = self.of_rows("was", "old", "was") | self.of_rows("became", "new", "is")
+            found.append(self.created(heads.trigger, both, "update_heads_body", "update_heads"))
         return found
 
-    def _settling(self, change: Mapping[str, str]) -> list[Object]:
-        """Return the triggers for the dependants of tasks that end."""
-        assert self.links
-        terms, links, machine = self.terms, self.links, self.terms.machine
-        moves, waiting = PostgresMoves(terms), Selector("key", "W", column="after")
-        named = {f"k{i}": f"xq_child.{part}" for i, part in enumerate(terms.parts)}
-        named |= {"now": "xq_now", "delay": "CAST(split_part(xq_how, ' ', 2) AS float8)"}
+    @cached_property
+    def programs(self) -> list[Program]:
+        """What slices have the triggers do beside effects."""
+        return [slice.program(self) for slice in self.terms.slices if slice.program]
 
-        def moved(event: str, *given: str) -> str:
-            row = machine.choose("W", event, given)
-            assert row
-            changed = compiled(machine, row, frozenset(given))
-            if row.target == ABSENT:
-                sql = f"DELETE FROM {known['table']} WHERE {terms.sets_context} AND {moves.where(waiting)}"
-            else:
-                sql = f"UPDATE {known['table']} SET {moves.sets(waiting, changed)} WHERE {moves.where(waiting)}"
-            return filled(sql, **named, context=f"'{event}' || xq_context")
+    def _within(self, known: Mapping[str, str], change: str) -> str:
+        return " ".join(filter(None, (each.within(change, known) for each in self.programs)))
 
-        texts = {"leaves": LEAVES, "may_end": MAY_END, "ended": ENDED}
-        known = self.known | {name: fill(text, change) for name, text in texts.items()}
-        ours, keys = (
-            self._ours,
-            {of: ", ".join(f"{of}.{key} AS p{i}" for i, key in enumerate(terms.keys)) for of in ("OLD", "changed")},
-        )
-        gone = self._of_rows("changed", "old", "was")
-        how = f"CASE WHEN {gone['was_taken']} AND {known['event']} = 'ack' THEN 'D' ELSE 'X' END"
-        leaves = f"changed.{links.role} IS NOT NULL"
-        update = f"SELECT {keys['OLD']}, {known['ended']} AS ended, {known['leaves']} AS leaves"
-        delete = f"SELECT {keys['changed']}, {how} AS ended, {leaves} AS leaves FROM changed WHERE {gone['was']}"
-        known |= {
-            "context": f"'{PART}' || {terms.literal(terms.source_name)} || '{PART * 3}' || "
-            f"CASE WHEN {ours} THEN {part(5)} ELSE '' END || '{PART}'",
-            "time": f"CASE WHEN {ours} AND {part(5)} <> '' THEN CAST({part(5)} AS float8) END",
-            "is_parent": links.same(links.parents, links.parents, "xq_l.", "xq_e."),
-            "is_child": links.same(links.children, links.parents, "xq_l.", "xq_e."),
-            "its_link": links.same(links.children, links.children, other="xq_child."),
-            "from_far": ", ".join(f"{each} DESC" for each in links.parents),
-            "parts": ", ".join(links.children),
-            "role": links.role,
-            "waits": filled(moves.where(waiting), **named),
-            "lock": terms.lock,
-            "elsewhere": ELSEWHERE,
-            "kill": moved("kill"),
-            "release": moved("after"),
-        }
-        if "delayed" in self._words():
-            known["release_late"] = moved("after", "delay")
-        return [
-            self._created("after_update", known | {"ends": update}, body="after_body"),
-            self._created("after_delete", known | {"ends": delete}, body="after_body"),
-        ]
+    def function(self, file: Path, text: str, known: Mapping[str, str]) -> str:
+        """Return SQL that creates a function by the texts `text` and, of its body, `{text}_body` in the file."""
+        body = dollars(f"#variable_conflict use_variable\n{self.filled_in(file, f'{text}_body', known)}")
+        function = self.plain.terms.literal(self.filled_in(file, text, {**known, "body": body}))
+        here = self.plain.terms.literal(self.here)
+        return f"DO {dollars(f'BEGIN EXECUTE replace({function}, {here}, quote_ident(current_schema())); END')}"
 
-    def _created(self, suffix: str, values: Mapping[str, str], body: str = "", text: str = "") -> Object:
-        """Return a trigger and its function, whose texts are `text` and `body` if they are not its own."""
+    def created(
+        self, suffix: str, values: Mapping[str, str], body: str = "", text: str = "", file: Path = TRIGGERS
+    ) -> Object:
+        """Return a trigger and its function, whose texts in the file are `text` and `body` if not its own."""
         terms, values = self.plain.terms, {**self.known, **values}
         name, table = terms.quote(terms.name(suffix)), terms.table_in_schema
         mine = {"name": name, "table": table, "function": f"{terms.object(terms.name(suffix))}()"}
-        more = {"effects": partial(self._effects, values), "heads": partial(self.in_heads, values)}
-        lines = self.filled_in(TRIGGERS, body or f"{suffix}_body", {**values, **more}).lstrip()
+        more = {
+            "effects": partial(self._effects, values),
+            "heads": partial(self.in_heads, values),
+            "programs": partial(self._within, values),
+        }
+        lines = self.filled_in(file, body or f"{suffix}_body", {**values, **more}).lstrip()
         lines = f"#variable_conflict use_variable\n{lines}"
         function = self.filled_in(TRIGGERS, "create_function", mine | {"body": dollars(lines)})
-        trigger = self.filled_in(TRIGGERS, text or suffix, values | mine)
+        trigger = self.filled_in(file, text or suffix, values | mine)
         creating = {
             "create_function": terms.literal(function),
             "here": terms.literal(self.here),
@@ -211,34 +197,15 @@ class Triggers(PostgresObjects):
         each = {"rows": "changed", "n": "COUNT(*)"}
         return written(self.effects, change, {**each, **known, **own}, self.terms, on_postgres_rows)
 
-    @property
-    def settle(self) -> str:
-        """SQL that creates the function which ends a group."""
-        groups = self.terms.groups
-        assert groups
-        known = self.known | {
-            "of_name": groups.of("xq_name"),
-            "live": self.terms.in_states(groups.live),
-            "keys_down": ", ".join(f"{key} DESC" for key in self.terms.keys),
-            "few": str(FEW),
-            "has_ended": groups.has_ended("xq_name", "xq_row.runs"),
-            "now": SERVER_TIME,
-            "skipped": self.terms.literal(SKIPPED),
-        }
-        known["body"] = dollars(f"#variable_conflict use_variable\n{self.filled_in(TRIGGERS, 'settle_body', known)}")
-        function = self.plain.terms.literal(self.filled_in(TRIGGERS, "settle", known))
-        here = self.plain.terms.literal(self.here)
-        return f"DO {dollars(f'BEGIN EXECUTE replace({function}, {here}, quote_ident(current_schema())); END')}"
-
     # what the texts name
 
     @property
-    def _ours(self) -> str:
+    def ours(self) -> str:
         """The condition that the event context is that of this statement."""
         return f"{part(2)} = {self.terms.literal(self.terms.source_name)} AND {part(6)} = {TEXT_OF_TIME}"
 
     def _known(self) -> dict[str, str]:
-        terms, ours = self.terms, self._ours
+        terms, ours = self.terms, self.ours
         event = f"CASE WHEN {ours} THEN {part(1)} ELSE 'write' END"
         return {
             "table": terms.table_in_schema,
@@ -267,7 +234,7 @@ class Triggers(PostgresObjects):
             f"{old}_place": f"{version}.{terms.keys[0]}",
         }
 
-    def _of_rows(self, version: str, old: str, was: str) -> dict[str, str]:
+    def of_rows(self, version: str, old: str, was: str) -> dict[str, str]:
         """Return what the texts name for a statement's rows, as `of_version` does."""
         return self.of_version(version, old, was) | {
             "its_wait": f"{self.terms.same_wait('xq_w', version)} AND xq_w.event IS NULL"

@@ -58,7 +58,7 @@ class SqliteObjects(Objects):
         wanted = dict.fromkeys(["insert", "update", "update_task", *([heads.trigger] if heads else []), "delete"], True)
         wanted |= dict.fromkeys(self._own, True)
         wanted |= dict.fromkeys(("add_up", "noted", "pruned"), self.queries.history_counts)
-        wanted["left"] = "emptied" in self._words()
+        wanted["left"] = "emptied" in self.words()
         for text in (text for text, there in wanted.items() if there):
             known = {**self.in_triggers(), "name": self.terms.side(text)}
             known["when"] = " OR ".join(f"({fill(effect.when, known)})" for effect in self._own.get(text, ()))
@@ -88,7 +88,7 @@ class SqliteObjects(Objects):
 
     def in_heads(self, known: Mapping[str, str], change: str) -> str:
         heads = self.terms.in_schema("").heads  # a trigger names no schema
-        return heads.in_trigger(change, self._words(), known) if heads else ""
+        return heads.in_trigger(change, self.words(), known) if heads else ""
 
     def body(self, kind: str, name: str, create: str = "") -> str:
         return create.partition(self.terms.quote(name))[2] if kind in ("index", "trigger") else ""
@@ -124,8 +124,8 @@ class SqliteObjects(Objects):
             }
         return known
 
-    def _words(self) -> set[str]:
-        return super()._words() | ({"history_counts"} if self.queries.history_counts else set())
+    def words(self) -> set[str]:
+        return super().words() | ({"history_counts"} if self.queries.history_counts else set())
 
     def wanted_indexes(self) -> dict[str, tuple[str, str, bool]]:
         found = super().wanted_indexes()
