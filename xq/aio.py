@@ -20,7 +20,7 @@ from xq.core.values import Taken
 from xq.database.callers import Job, Runner
 from xq.database.database import Database
 from xq.database.sessions import Session
-from xq.engine.one import LOCKED, Locked
+from xq.engine.named import LOCKED, Locked
 from xq.operators.methods import CHUNK
 from xq.runtime.group import Group
 from xq.runtime.sleep import LOOK_NOW, Wait

@@ -17,8 +17,8 @@ from xq.engine.history import History
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.insert import Inserts
 from xq.engine.limits import Limits
+from xq.engine.named import NamedMoves
 from xq.engine.observers import Observers
-from xq.engine.one import NamedMoves
 from xq.engine.pauses import Pauses
 from xq.engine.several import SeveralMoves
 from xq.engine.steps import Steps

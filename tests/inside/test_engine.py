@@ -21,7 +21,7 @@ from tests.steps import elsewhere, eventually, refers, state
 from tests.support import questions
 from xq.core import values
 from xq.engine import binding
-from xq.engine.one import ACK
+from xq.engine.named import ACK
 from xq.features.utube import heads as utube_heads
 from xq.operators import doctor, inspection
 

@@ -130,7 +130,7 @@ def test_the_ack_of_a_process_that_stood_still_for_longer_than_the_ttr_is_lost_w
 
 @pytest.mark.parametrize("shared_db", list(SERVERS), indirect=True)
 def test_an_ack_whose_row_is_locked_lets_the_others_pass_and_says_who_has_it(make_shared, caplog, monkeypatch):
-    monkeypatch.setattr("xq.engine.one.WARNED", 0.0)
+    monkeypatch.setattr("xq.engine.named.WARNED", 0.0)
     Task = make_shared(FEATURES, roles=("runat", "owner"))
     worker = Worker(Task, 3)
     with another_session(Task) as session:

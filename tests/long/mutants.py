@@ -90,7 +90,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "an object that another session was given opens its fence",
-        "xq/engine/one.py",
+        "xq/engine/named.py",
         "prefix, token if token and token.startswith(prefix) else NO_TAKE",
         'prefix, token or ""',
         "contract/core/test_ownership.py",
@@ -618,7 +618,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # workers
     Mutant(
         "what a function has acked in a transaction that was rolled back counts as acked",
-        "xq/engine/one.py",
+        "xq/engine/named.py",
         "work.finished, work.in_doubt = event, self.store.in_transaction()",
         "work.finished, work.in_doubt = event, False",
         "contract/test_workers.py::test_what_a_function_ends_itself_is_not_acked_again",
@@ -749,14 +749,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a call that waited for a row does not look again at what became of it",
-        "xq/engine/one.py",
+        "xq/engine/named.py",
         "MOVE_TRIES = 20",
         "MOVE_TRIES = 1",
         "explore/test_explore.py::test_two_calls_at_once_are_as_one_after_the_other",
     ),
     Mutant(
         "who has a task is looked at before the call, not in its statement",
-        "xq/engine/one.py",
+        "xq/engine/named.py",
         "        begun = self.executor.begin(reviews=True)\n        if transition.target",
         "        begun = self.executor.begin(reviews=True)\n"
         "        if transition.fenced:\n            self.find(asked, parts, token)\n"

@@ -35,7 +35,7 @@ BY_SQL = (After, Given, Own, Marker, Sql)  # what a statement writes that the da
 
 
 @dataclass(slots=True, eq=False)
-class AskedPut:
+class CheckedPut:
     """A checked call of put."""
 
     transition: Transition
@@ -59,7 +59,7 @@ class Inserts(Generic[T]):
         self._unique_name = tasks.table.roles[self._unique.role].name if self._unique else ""
         # If not, the database makes the missing keys.
         self._makes_keys = "key" in self.machine.fill or self.machine.settings.id == "required"
-        self.plain = AskedPut(tasks.options.usual["put"], NONE)  # a call without options
+        self.plain = CheckedPut(tasks.options.usual["put"], NONE)  # a call without options
         self._dependants = Dependants(tasks, steps) if "after" in self.machine.roles else None
         if self._dependants:
             steps.settling.settlers.append(self._dependants)
@@ -110,12 +110,12 @@ class Inserts(Generic[T]):
                 return dependants.put(tasks, waits, *(partial(self._put_asked, each, trace) for each in (asked, late)))
         return self._put_asked(asked, trace, tasks)
 
-    def _asked(self, options: dict[str, Any], found: list[Row] | None = None) -> AskedPut:
+    def _asked(self, options: dict[str, Any], found: list[Row] | None = None) -> CheckedPut:
         conflict = self.tasks.options.on_conflict(options)
         seconds = self.tasks.options.check("put", options)
-        return AskedPut(self.tasks.options.choose(ABSENT, "put", seconds), seconds, conflict, found=found)
+        return CheckedPut(self.tasks.options.choose(ABSENT, "put", seconds), seconds, conflict, found=found)
 
-    def _put_asked(self, asked: AskedPut, trace: str | None, tasks: Sequence[object]) -> list[T]:
+    def _put_asked(self, asked: CheckedPut, trace: str | None, tasks: Sequence[object]) -> list[T]:
         if (unit := self.executor.store.unit) is not None:
             with suppress(Duplicate) if asked.conflict != "raise" else nullcontext():
                 if (done := unit.put(tasks, asked, trace)) is not None:
@@ -135,14 +135,14 @@ class Inserts(Generic[T]):
         put = partial(self._put_part, asked)
         return self.executor.transaction(lambda: [task for part in map(put, parts) for task in part], locks=False)
 
-    def _put_part(self, asked: AskedPut, new: New, begun: Begun | None = None) -> list[T]:
+    def _put_part(self, asked: CheckedPut, new: New, begun: Begun | None = None) -> list[T]:
         """Put the tasks of one statement."""
         return self._put_unique(asked, new) if self._has_unique(new) else self._as_put(*self._insert(asked, new, begun))
 
     def _has_unique(self, new: New) -> bool:
         return self._unique is not None and any(value is not None for value in new.values(self._unique_name))
 
-    def _put_unique(self, asked: AskedPut, new: New) -> list[T]:
+    def _put_unique(self, asked: CheckedPut, new: New) -> list[T]:
         """Put tasks by one statement. If it refuses some, one query finds the tasks that have their values."""
         guard, tasks = self._unique, dict[int, T]()
         assert guard is not None
@@ -196,7 +196,7 @@ class Inserts(Generic[T]):
             raise Duplicate(self.name)  # it is not known which, since the database changes the values
         return put, holders
 
-    def _instead(self, asked: AskedPut, holder: Row, new: New) -> T | None:
+    def _instead(self, asked: CheckedPut, holder: Row, new: New) -> T | None:
         """Return what a put does if another task has the unique value. None if that task has moved meanwhile."""
         if asked.conflict == "skip":
             return self.tasks.returned(holder)
@@ -227,7 +227,7 @@ class Inserts(Generic[T]):
         rows = self.executor.run(step, values, begun)
         return self.tasks.returned(rows[0]) if rows else None
 
-    def _insert(self, asked: AskedPut, new: New, begun: Begun | None = None) -> tuple[list[Row], New]:
+    def _insert(self, asked: CheckedPut, new: New, begun: Begun | None = None) -> tuple[list[Row], New]:
         """Put tasks by one statement, again if a generated key is in use. Return the rows put, and all with keys."""
         executor, store = self.executor, self.executor.store
         _, binding = begun = begun or executor.begin()
@@ -288,7 +288,7 @@ class Inserts(Generic[T]):
 
     # rows that an ORM inserts by itself
 
-    def written(self, asked: AskedPut, values: Mapping[str, Any]) -> dict[Field, Any]:
+    def written(self, asked: CheckedPut, values: Mapping[str, Any]) -> dict[Field, Any]:
         """Return what put writes beside the values of a task that an ORM inserts, as the database has it.
 
         The call is part of the same transaction. Raises BadValue and BadType.

@@ -15,7 +15,7 @@ from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.options import NONE
 from xq.core.tokens import owner_of
 from xq.core.values import Key, chunks, numbered
-from xq.engine.one import MOVE_TRIES, Asked, Held, NamedMoves
+from xq.engine.named import MOVE_TRIES, CheckedCall, Held, NamedMoves
 from xq.engine.steps import PER_MOVE
 
 Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # one for all tasks, or a list with one per task
@@ -43,7 +43,7 @@ class SeveralMoves(Generic[T]):
         rows = self.steps.rows_of(keys, queries.look(afresh), queries.look_at_all(afresh))
         return dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
 
-    def _find_all(self, asked: Asked, taken: Sequence[Held]) -> Iterator[tuple[Held, str]]:
+    def _find_all(self, asked: CheckedCall, taken: Sequence[Held]) -> Iterator[tuple[Held, str]]:
         """Yield tasks with their states. Raises as `find` for the first."""
         if asked.event in self.moves.fenced:
             sessions = {token and owner_of(token)[0]: (parts, token) for parts, token in reversed(taken)}
@@ -73,7 +73,7 @@ class SeveralMoves(Generic[T]):
         list with one per task. Raises BadType, BadValue, FeatureOff and the errors of `one`.
         """
         alike = update is None or isinstance(update, Mapping)
-        asked = Asked(event, *self.tasks.called(event, options, update if alike else None))
+        asked = CheckedCall(event, *self.tasks.called(event, options, update if alike else None))
         by_key = self._identified(event, keys)
         held = list(by_key.values())
         for parts, _ in held if self.moves.working else ():
@@ -108,7 +108,7 @@ class SeveralMoves(Generic[T]):
             raise BadValue(f"{event}_many: a task is named twice")
         return by_key
 
-    def _all_moved(self, asked: Asked, held: list[Held]) -> dict[Any, Row]:
+    def _all_moved(self, asked: CheckedCall, held: list[Held]) -> dict[Any, Row]:
         """Move the tasks. Return all rows by key, also where a task stays as it is. Raises if one cannot move."""
         look = partial(self._find_all, asked)
         if only := self.moves.only_source(asked):
@@ -120,7 +120,7 @@ class SeveralMoves(Generic[T]):
         return self._rows(stay) | moved
 
     def _moved(
-        self, asked: Asked, seen: Seen, look: Callable[[list[Held]], Seen], n: int
+        self, asked: CheckedCall, seen: Seen, look: Callable[[list[Held]], Seen], n: int
     ) -> tuple[dict[Any, Row], list[Held], list[Held]]:
         """Move tasks from the states in which they were seen, up to `n` by one statement.
 
@@ -194,7 +194,7 @@ class SeveralMoves(Generic[T]):
 
     def checked(self, event: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a call, with times in seconds. Raises as the call would."""
-        asked = Asked(event, *self.tasks.called(event, options, None))
+        asked = CheckedCall(event, *self.tasks.called(event, options, None))
         if only := self.moves.only_source(asked):
             self.tasks.options.choose(only, event, asked.seconds)
         return {name: asked.seconds.get(name, given) for name, given in options.items() if given is not None}
@@ -208,7 +208,7 @@ class SeveralMoves(Generic[T]):
         """
         if event == "cancel":  # one by one: the owner of each learns it
             return sum(self._cancel_if_there(parts, {state, *states}) for parts, state in found)
-        asked = Asked(event, *self.tasks.called(event, options, None))
+        asked = CheckedCall(event, *self.tasks.called(event, options, None))
 
         def look(some: Sequence[Held]) -> Seen:
             now = [(self.tasks.key_of(row), self.executor.dialect.state(row)) for row in self._rows(some).values()]

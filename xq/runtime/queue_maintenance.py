@@ -19,7 +19,7 @@ from xq.database.records import of_sessions
 from xq.database.sessions import Session
 from xq.database.transactions import retried
 from xq.engine.executor import Executor
-from xq.engine.one import NamedMoves
+from xq.engine.named import NamedMoves
 from xq.engine.pauses import Pauses
 from xq.engine.stats import counters, counts, roll_up_some, told_of, writes
 from xq.engine.timers import Timers

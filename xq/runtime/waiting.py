@@ -21,7 +21,7 @@ from xq.core.options import NONE, Span, seconds_of
 from xq.core.tokens import owner_of
 from xq.core.values import Key, named
 from xq.engine.insert import Inserts
-from xq.engine.one import NamedMoves
+from xq.engine.named import NamedMoves
 from xq.engine.take import Takes
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.sleep import LONGEST_SLEEP, LOOK_NOW, UNATTENDED, Awake, Deadline, Sleep, Wait, run_steps

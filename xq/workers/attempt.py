@@ -14,7 +14,7 @@ from xq.core import time
 from xq.core.errors import NotFound, WrongState, shown
 from xq.core.kinds import PERMANENT, ErrorKind, T
 from xq.core.values import Taken
-from xq.engine.one import Asked, Locked, NamedMoves
+from xq.engine.named import CheckedCall, Locked, NamedMoves
 from xq.runtime.lease import LOST, Lease
 
 AGAIN, AGAIN_MOST = 1.0, 60.0  # seconds until the database is asked again after it failed, and after many denials
@@ -30,7 +30,7 @@ class Ack(NamedTuple):
     """How a worker acks a task whose function has returned, with the next take, in place of an ack by the function."""
 
     call: Mapping[str, Any]  # the arguments of the move: options, update and sets
-    asked: Asked  # the same, checked
+    asked: CheckedCall  # the same, checked
     then: Callable[
         [Any], object
     ]  # gets the task when it is acked; if the database refuses that, `Worker.ended` decides

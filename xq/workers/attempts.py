@@ -13,7 +13,7 @@ from xq.core import time
 from xq.core.kinds import Row, T
 from xq.core.values import Taken
 from xq.core.words import lasting
-from xq.engine.one import ACK, LOCKED, Asked, Locked, cancelled
+from xq.engine.named import ACK, LOCKED, CheckedCall, Locked, cancelled
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.sleep import run_steps
 from xq.workers.attempt import AGAIN, NONE_FAILED, Ack, Attempt, Batch, RetriedCalls, WorkerJob, line_of, path_of
@@ -208,7 +208,7 @@ class Attempts(Generic[T]):
         **options: Any,
     ) -> None:
         """Have a task acked so when its function returns, with the next take. Raises BadValue and BadType."""
-        asked = Asked("ack", *self._moves.tasks.called("ack", options, update, sets))
+        asked = CheckedCall("ack", *self._moves.tasks.called("ack", options, update, sets))
         attempt.ack = Ack({"options": options, "update": update, "sets": sets}, asked, then)
 
     def uncount(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from xq.core.kinds import R
 from xq.database.callers import ENDS, Callers
-from xq.engine.one import LOCKED
+from xq.engine.named import LOCKED
 from xq.runtime.turns import soon
 from xq.workers.attempt import WorkerJob
 from xq.workers.concurrency import SLOT_PAUSE, NoSlot

@@ -19,7 +19,7 @@ from xq.core.options import NONE
 from xq.core.values import Key
 from xq.core.words import lasting, never_finished, taken_too_often
 from xq.database.transactions import PAUSES
-from xq.engine.one import LOCKED
+from xq.engine.named import LOCKED
 from xq.runtime.lease import LOST
 from xq.workers.attempt import Attempt, RetriedCalls, line_of, path_of, text_of
 from xq.workers.outcomes import Bury, Discard, ProcessDied, Retry

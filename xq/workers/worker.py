@@ -15,7 +15,7 @@ from xq.core.errors import ConfigurationError, shown
 from xq.core.kinds import T
 from xq.core.machine import Machine
 from xq.core.values import Key
-from xq.engine.one import NamedMoves
+from xq.engine.named import NamedMoves
 from xq.runtime.waiting import Waiting
 from xq.workers.options import Options
 from xq.workers.outcomes import Backoff

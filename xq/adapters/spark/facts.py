@@ -152,7 +152,7 @@ FACTS = (
 Bin = tuple[int, int, int]  # of values: how many, the least, the greatest
 
 
-class Asked(NamedTuple):
+class CheckedCall(NamedTuple):
     """A value that is asked for: the `rank`-th of those in a bin, of a tube or of a whole queue. `i` is its number."""
 
     i: int
@@ -167,7 +167,7 @@ class Asked(NamedTuple):
 
 ASKED = pa.schema(
     zip(
-        Asked._fields,
+        CheckedCall._fields,
         (pa.int32(), pa.string(), pa.string(), pa.bool_(), pa.string(), pa.string(), pa.int64(), pa.int64()),
     )
 )
@@ -196,7 +196,7 @@ def places(bins: Mapping[int, Bin]) -> list[tuple[int | None, int, int]]:
     return found
 
 
-def values(timed: DataFrame, asked: Sequence[Asked]) -> dict[int, int]:
+def values(timed: DataFrame, asked: Sequence[CheckedCall]) -> dict[int, int]:
     """Return the values that are asked for, by their numbers, from rows with the columns TIMED.
 
     Only the values in those bins are sorted, so no group is ever sorted or held in memory completely.

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from xq.adapters.spark.archive import history as archived
-from xq.adapters.spark.facts import Asked, Bin, Past, added, facts, places, values
+from xq.adapters.spark.facts import Bin, CheckedCall, Past, added, facts, places, values
 from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.jdbc import by_jdbc
 from xq.adapters.spark.moves import HISTORY, OPEN, Span, is_, moves
@@ -275,7 +275,7 @@ def _by_tube(sums: pa.Table) -> Iterator[tuple[tuple[str, str | None], Iterator[
 
 def _ranked(past: Past, sums: pa.Table) -> list[Fact]:
     """Return the percentiles of each tube ("ranks") and of each whole queue ("overall"), in seconds."""
-    asked, found = list[Asked](), list[tuple[Fact, list[int]]]()
+    asked, found = list[CheckedCall](), list[tuple[Fact, list[int]]]()
 
     def add(queue: str, tube: str | None, kind: str, bins: Mapping[tuple[str, str], Mapping[int, Bin]]) -> None:
         for (era, source), some in bins.items():
@@ -283,7 +283,7 @@ def _ranked(past: Past, sums: pa.Table) -> list[Fact]:
             for known, number, rank in places(some):
                 us.append(~len(asked) if known is None else known)  # a value is 0 or more: else the number asked
                 if known is None:
-                    asked.append(Asked(len(asked), queue, tube, kind == "overall", era, source, number, rank))
+                    asked.append(CheckedCall(len(asked), queue, tube, kind == "overall", era, source, number, rank))
             us.append(max(most for _, _, most in some.values()))
             n = sum(here for here, _, _ in some.values())
             found.append((Fact(queue, tube, kind, era, source, n=n), us))

@@ -36,7 +36,7 @@ MOVE_TRIES = 20  # attempts, if other processes move the task between the look a
 
 
 @dataclass(slots=True, eq=False)  # not a NamedTuple, which takes four times as long to make
-class Asked:
+class CheckedCall:
     """A checked call: its event, options, fields to write, and target state if the caller names one."""
 
     event: str
@@ -45,7 +45,7 @@ class Asked:
     to: str | None = None
 
 
-ACK: Final = Asked("ack", NONE, NONE)
+ACK: Final = CheckedCall("ack", NONE, NONE)
 
 
 class Locked(Generic[R]):
@@ -102,7 +102,9 @@ class NamedMoves(Generic[T]):
         self.workers: WeakSet[Any] = WeakSet()  # of this process: `see_cancelled` of each gets what was cancelled
         sources = {event: self.machine.sources(event) for event in self.machine.events}
         self._only = {event: states[0] for event, states in sources.items() if len(states) == 1}
-        self._plain = {event: Asked(event, NONE, NONE) for event in self._only}  # the calls without options and fields
+        self._plain = {
+            event: CheckedCall(event, NONE, NONE) for event in self._only
+        }  # the calls without options and fields
         self.fenced = self.machine.fenced
 
     def one(
@@ -125,7 +127,9 @@ class NamedMoves(Generic[T]):
         Raises NotFound, WrongState and NotOwner, and SessionLost if the session of the task was lost.
         """
         is_plain = not options and update is None and to is None and event in self._plain
-        asked = self._plain[event] if is_plain else Asked(event, *self.tasks.called(event, options, update, sets), to)
+        asked = (
+            self._plain[event] if is_plain else CheckedCall(event, *self.tasks.called(event, options, update, sets), to)
+        )
         parts, token = self.tasks.identify(key)
         state = TAKEN if taken else self._only.get(event) or self.only_source(asked)
         if self.working:
@@ -181,7 +185,7 @@ class NamedMoves(Generic[T]):
 
         return self.executor.transaction(run, locks=False)
 
-    def _moved(self, asked: Asked, transition: Transition, parts: Key, token: str | None) -> list[T]:
+    def _moved(self, asked: CheckedCall, transition: Transition, parts: Key, token: str | None) -> list[T]:
         """Move one task and return it in a list; [] if it is not in the source state, or does not pass the fence."""
         begun = self.executor.begin(reviews=True)
         if transition.target == TAKEN or begun[1].may_fail_to_read:
@@ -197,7 +201,7 @@ class NamedMoves(Generic[T]):
         return moved
 
     def _moved_and_read(
-        self, binding: Binding, asked: Asked, transition: Transition, parts: Key, token: str | None
+        self, binding: Binding, asked: CheckedCall, transition: Transition, parts: Key, token: str | None
     ) -> list[T]:
         """Move a task as `_moved`, with a token if it is taken afterwards. Undo the move if its row cannot be read."""
         session, taken_by = None, None
@@ -231,7 +235,7 @@ class NamedMoves(Generic[T]):
         else:
             work.finished, work.in_doubt = event, self.store.in_transaction()
 
-    def only_source(self, asked: Asked) -> str | None:
+    def only_source(self, asked: CheckedCall) -> str | None:
         """Return the only state that the event leaves; None if the task must be looked up. Raises for unfit options."""
         if only := self._only.get(asked.event):
             return only
@@ -247,7 +251,7 @@ class NamedMoves(Generic[T]):
     def _move(
         self,
         begun: Begun,
-        asked: Asked,
+        asked: CheckedCall,
         mode: Mode,
         transition: Transition,
         token: str | None,
@@ -279,7 +283,7 @@ class NamedMoves(Generic[T]):
             which.update(zip(step.statement.names, fields.values(), strict=True))
         return self.executor.run(step, which, begun)
 
-    def find(self, asked: Asked, parts: Key, token: str | None) -> str:
+    def find(self, asked: CheckedCall, parts: Key, token: str | None) -> str:
         """Return the task's state if the call may move it. Raises NotFound, WrongState and NotOwner, in this order.
 
         SessionLost comes first: other sessions may have moved the task since the session was lost.
@@ -293,7 +297,7 @@ class NamedMoves(Generic[T]):
         # The snapshot of the application's transaction may be older than the row that an UPDATE finds.
         return self.executor.dialect.afresh if self.store.in_transaction() else ""
 
-    def check(self, asked: Asked, parts: Key, token: str | None, row: Row, state: str) -> str:
+    def check(self, asked: CheckedCall, parts: Key, token: str | None, row: Row, state: str) -> str:
         """Return the task's state if the call may move it. Raises WrongState and NotOwner."""
         sources = self.machine.sources(asked.event)
         if state not in sources:
@@ -306,7 +310,7 @@ class NamedMoves(Generic[T]):
                 raise NotOwner(asked.event, self.tasks.app_key(parts), owner, self.tasks.wording)
         return state
 
-    def check_not_lost(self, asked: Asked, parts: Key, token: str | None) -> None:
+    def check_not_lost(self, asked: CheckedCall, parts: Key, token: str | None) -> None:
         sessions = self.executor.open().sessions
         session = sessions.current().uuid if token is None else owner_of(token)[0]
         if sessions.notice_loss(session):
@@ -341,11 +345,11 @@ class NamedMoves(Generic[T]):
         parts, token = self.tasks.identify(task)
         fenced = self.machine.settings.fenced
         stays = Transition(TAKEN, "", TAKEN, fenced=fenced, follows=False, counts=False)  # no event
-        if not self._move(self.executor.begin(), Asked("", NONE, fields), "key", stays, token, named(parts)):
-            self.find(Asked("ack", NONE, fields), parts, token)  # raises what an ack would raise
+        if not self._move(self.executor.begin(), CheckedCall("", NONE, fields), "key", stays, token, named(parts)):
+            self.find(CheckedCall("ack", NONE, fields), parts, token)  # raises what an ack would raise
 
     def ack_those(
-        self, taken: Sequence[tuple[Taken, Asked]], take: Callable[[], R] | None = None
+        self, taken: Sequence[tuple[Taken, CheckedCall]], take: Callable[[], R] | None = None
     ) -> tuple[list[Row], R | None]:
         """Ack the tasks that still belong to their takes, each as asked, and call `take` in the same transaction.
 
@@ -366,7 +370,7 @@ class NamedMoves(Generic[T]):
             self.steps.settling.settle_later(rows, "ack", TAKEN, target)
         return rows, found
 
-    def _acks(self, taken: Sequence[tuple[Taken, Asked]], begun: Begun) -> list[list[Row]]:
+    def _acks(self, taken: Sequence[tuple[Taken, CheckedCall]], begun: Begun) -> list[list[Row]]:
         """Ack tasks. Return the rows by statement: the lists may be filled later, see `Connection.as_one`."""
         acked = list[list[Row]]()
         for asked, some in groupby(taken, itemgetter(1)):
@@ -392,7 +396,7 @@ class NamedMoves(Generic[T]):
 
     def kill_if_taken_by(self, task: Taken) -> None:
         fenced = replace(self.tasks.options.choose(TAKEN, "kill", NONE), fenced=True)
-        self._moved(Asked("kill", NONE, NONE), fenced, *task)
+        self._moved(CheckedCall("kill", NONE, NONE), fenced, *task)
 
     def cancel(self, key: object, to: str | None = None) -> T:
         """End a task that is ready, waiting or taken, and note it for its owner. Raises NotFound and WrongState."""
@@ -413,7 +417,7 @@ class NamedMoves(Generic[T]):
         return moved
 
     def move_all(
-        self, begun: Begun, asked: Asked, transition: Transition, taken: Sequence[Held]
+        self, begun: Begun, asked: CheckedCall, transition: Transition, taken: Sequence[Held]
     ) -> Iterator[list[Row]]:
         """Move tasks by one statement (with a fence two) if the database can list them. Yield the rows of each."""
         (_, binding), by_fence = begun, [taken]
