@@ -19,7 +19,7 @@ from benchmarks.contestants import PAYLOAD, Place, Xq
 from benchmarks.databases import HOMES
 from benchmarks.on_django import SEAMS
 from tests.support.trips import Counter, Trips
-from tests.support.walks import Walk, expiry, told, traced, verbs
+from tests.support.walks import Walk, expiry, size_of, traced, verbs
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ def cycle(queue: Xq, look: Callable[[Callable[[], Any]], tuple[Any, T]]) -> dict
 def print_walks(title: str, found: Mapping[str, Walk], summary: bool) -> None:
     together = {"all three": [call for each in found.values() for call in each]} if len(found) > 1 else {}
     for verb, calls in {**found, **together}.items():
-        functions, files, lines = told(calls)
+        functions, files, lines = size_of(calls)
         print(f"{title}, {verb}: {functions} functions of xq, in {files} files of {lines:,} lines")
         for call in calls if verb in found and not summary else ():
             print(f"  {call.name}  ({call.file})")

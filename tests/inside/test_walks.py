@@ -8,7 +8,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.support.walks import Walk, end_of_group, expiry, functions, job, told, verbs
+from tests.support.walks import Walk, end_of_group, expiry, functions, job, size_of, verbs
 
 EXPECTED = """
 put                    16
@@ -42,6 +42,6 @@ def walked(db: pw.Database) -> dict[str, Walk]:
 def test_each_path_enters_as_many_functions_as_the_table_says(shared_db):
     found = walked(shared_db)
     assert functions(found) == EXPECTED.strip("\n")
-    _, files, lines = told([call for verb in ("put", "take", "ack") for call in found[verb]])
+    _, files, lines = size_of([call for verb in ("put", "take", "ack") for call in found[verb]])
     assert files <= FILES
     assert lines <= LINES

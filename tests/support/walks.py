@@ -157,7 +157,7 @@ def end_of_group(queue: Any, task: Mapping[str, Any]) -> Walk:
     return walks(end)[""]
 
 
-def told(walk: Walk) -> tuple[int, int, int]:
+def size_of(walk: Walk) -> tuple[int, int, int]:
     """Return how many functions a walk enters, in how many files, of how many lines."""
     files = {call.path for call in walk if call.path.exists()}  # not the generated functions
     return len(walk), len(files), sum(len(path.read_text().splitlines()) for path in files)
