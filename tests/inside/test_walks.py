@@ -14,7 +14,7 @@ EXPECTED = """
 put                    16
 take                   18
 ack                    23
-a thread's job         102
+a thread's job         101
 a ttr that has passed  112
 the end of a group     120
 """

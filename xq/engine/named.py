@@ -102,9 +102,7 @@ class NamedMoves(Generic[T]):
         self.workers: WeakSet[Any] = WeakSet()  # of this process: `see_cancelled` of each gets what was cancelled
         sources = {event: self.machine.sources(event) for event in self.machine.events}
         self._only = {event: states[0] for event, states in sources.items() if len(states) == 1}
-        self._plain = {
-            event: CheckedCall(event, NONE, NONE) for event in self._only
-        }  # the calls without options and fields
+        self._plain = {event: CheckedCall(event, NONE, NONE) for event in self._only}  # without options and fields
         self.fenced = self.machine.fenced
 
     def one(
