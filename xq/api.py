@@ -519,7 +519,11 @@ class Queue(Operators[T]):
         """Run an event of a feature of your own: `Page.xq.call("retry", page)`."""
         if not isinstance(event, str):
             raise BadType(f"an event is named by text, not by {shown(event)}")
-        if event in ("cancel", *(row.event for row in self.machine.rows if row.named or row.source == ABSENT)):
+        if event in (
+            "cancel",
+            "reprioritise",
+            *(row.event for row in self.machine.rows if row.named or row.source == ABSENT),
+        ):
             raise BadValue(f"{event} is not run by a key alone: use the method {event}()")
         return self.parts.named.one(event, key, options, update)
 

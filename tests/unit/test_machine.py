@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from xq import Column, ConfigurationError, Conflict, Detour, Feature, Machine, Timer, Transition
+from xq.core.compile import Own, change
 from xq.core.machine import Settings
 from xq.core.words import lasting
 from xq.features import FEATURES
@@ -262,6 +263,14 @@ def test_an_option_may_have_the_name_of_a_column_by_which_another_feature_times(
     by_column = Feature("one", timers=(Timer("R", "one", "X", option="hours", column="deadline"),))
     by_option = Feature("other", timers=(Timer("R", "other", "X", option="deadline"),))
     assert [timer.option for timer in machine(by_column, by_option).timers["R"]] == ["hours", "deadline"]
+
+
+def test_an_option_with_the_name_of_a_role_is_not_read_from_the_task():
+    late = machine(
+        Feature("late", timers=(Timer("R", "late", "X", option="priority", default=500),)), roles=(*ROLES, "priority")
+    )
+    release = next(row for row in late.rows if row.event == "release")
+    assert change(late, release, frozenset()).roles["runat"].seconds == (Own("", 500),)
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
         if timer.option in brought:
             return brought[timer.option]
         # A row not yet in the table has only the seconds that the call brings.
-        own = timer.option in machine.roles and row.source != ABSENT
+        own = timer.option in REMEMBERED and timer.option in machine.roles and row.source != ABSENT
         return Own(timer.option if own else "", timer.default)
 
     if row.prolongs:

@@ -142,7 +142,7 @@ class Doctor(Inspection):
         for column in ("runat", "deadline"):
             timer, left = self.machine.timer(READY, column), self._left(task, column, now)
             if timer is not None and left is not None and left <= 0:
-                yield f"its {timer.option} has passed: the next take moves it"
+                yield f"its {timer.option or column} has passed: the next take moves it"
         tube, group = self.tasks.tube_of(self.tasks.in_role(task, "tube")), self.tasks.in_role(task, "group")
         for pause in self.pauses.all():
             if (pause.tube, pause.group) in ((None, None), (tube, None), (None, group)):

@@ -89,6 +89,11 @@ class Terms(Language):
         """Return a role's column of the table, by its full name."""
         return f"{self.table}.{self.roles[role]}"
 
+    def holds(self, role: str, *values: Any) -> str:
+        """Return the condition, TRUE or FALSE, that a task's role is one of these values, whatever the collation."""
+        listed = f"IN ({', '.join(map(self.literal, values))})"
+        return f"COALESCE({self.exactly(self.value_of(role, self.its(role)), listed, self.kind(role))}, FALSE)"
+
     # names
 
     def name(self, suffix: str) -> str:
