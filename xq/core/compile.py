@@ -173,7 +173,7 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
         own = timer.option in REMEMBERED and timer.option in machine.roles and row.source != ABSENT
         return Own(timer.option if own else "", timer.default)
 
-    if row.prolongs:
+    if not row.follows and row.prolongs:
         increment = (Given("increment"),)
         since = ("runat", "now") if machine.settings.touch_ends else ("runat",)
         prolonged = {"runat": After(since, increment), "deadline": After(("deadline",), increment)}
