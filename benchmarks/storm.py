@@ -33,11 +33,12 @@ TEXT = """\
 
 `make storm` writes this page. In each round, processes call one queue at random on a fresh database. They put, take
 (one, several, and with a timeout), ack in time and too late, release, bury, dig, touch, snatch, kill, restart, switch,
-wait and sweep, one task or several, in transactions and savepoints that are rolled back. Beside that they run plain
-`INSERT`, `UPDATE` and `DELETE`. Meanwhile the storm kills processes with SIGKILL at any moment, some within a
-transaction, and starts others in their place. It stops processes with SIGSTOP for up to a second and a half. It
-restarts a server: by an orderly stop, a fast stop, or SIGKILL; the processes must recover by themselves. Each round
-draws the features of its queue anew. At its end the processes finish all tasks.
+wait and sweep, one task or several. They begin groups, and put tasks after others. Some calls are in transactions and
+savepoints that are rolled back. Beside that they run plain `INSERT`, `UPDATE` and `DELETE`. Meanwhile the storm kills
+processes with SIGKILL at any moment, some within a transaction, and starts others in their place. It stops processes
+with SIGSTOP for up to a second and a half. It restarts a server: by an orderly stop, a fast stop, or SIGKILL; the
+processes must recover by themselves. Each round draws the features of its queue anew. At its end the processes finish
+all tasks.
 
 [tests/storm.py](../tests/storm.py) then checks that
 
@@ -47,6 +48,7 @@ draws the features of its queue anew. At its end the processes finish all tasks.
 - the history has every put and every ack that returned once, and no ack that no process called;
 - no two processes had a task at the same time, by logs that they write outside of the database, unless its ttr had
   passed, it was taken away, or the server that kept its session stopped;
+- the `then` of a group is put once, no group is left open, and no task is taken before its parents have ended;
 - the tasks of killed processes return, no call hangs, and no task is left;
 - calls raise only errors of a server that is away, and of a transaction of the application that gave way to another;
 - `check()` finds nothing, nor does the database's own check of its files, where it has one.

@@ -60,7 +60,9 @@ ACTS: Mapping[str, int] = (
     | {"ack": 12, "release": 4, "bury": 3, "ack_many": 2, "release_many": 1, "ack_by_key": 2, "touch": 2}
     | {"dig": 2, "snatch": 1, "kill": 1, "restart": 1, "switch": 1, "sweep": 1}
     | {"kill_many": 1, "insert": 1, "change": 1, "hasten": 1, "wrest": 1, "delete": 1, "draft": 1, "nap": 2}
+    | {"groups": 6, "after": 5}
 )
+OF_FEATURES = ("groups", "after")  # acts that have the names of the features that they need
 PLAIN = ("insert", "change", "hasten", "wrest", "delete", "draft")  # statements that are not xq's
 TRANSACTION, SAVEPOINT, UNDONE, DIES = 0.15, 0.3, 0.3, 0.01  # parts of the steps, of the transactions
 
@@ -123,6 +125,8 @@ def plan(
         "unique": unique,
         "utube": utube,
     }
+    for name in OF_FEATURES:  # last: older seeds keep the other features
+        perhaps(0.5, **{name: True})
     roles = ("runat", "priority", *(role for role, on in chosen.items() if on))
     return Plan(seed, roles, features, tubes, processes, tasks, kills, stops, restarts, isolation)
 
@@ -166,6 +170,11 @@ def model(db: pw.Database, plan: Plan) -> Any:
     return live(db)(plan.features, roles=plan.roles, tube_stats=plan.tubes or None)
 
 
+def sequel(db: pw.Database) -> Any:
+    """The queue into which groups put their `then`, and from which nothing is taken."""
+    return live(db)(attributes={"table_name": "sequel"})
+
+
 # one process
 
 
@@ -186,7 +195,7 @@ class Worker:
     def __init__(self, db: pw.Database, plan: Plan, seed: str, path: Path) -> None:
         self.db = db
         self.plan = plan
-        self.Task = model(db, plan)
+        self.Task, self.Sequel = model(db, plan), sequel(db)
         self.machine = self.Task.xq.machine
         self.rng = random.Random(seed)
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -206,6 +215,8 @@ class Worker:
 
     def _can(self, act: str) -> bool:
         """Whether the queue has what an act needs."""
+        if act in OF_FEATURES:
+            return act in self.plan.features
         event = act.removesuffix("_many").removesuffix("_by_key")
         verb = callable(getattr(xq.Queue, event, None)) and event not in ("wait", "sweep")
         hasten = act != "hasten" or "W" in self.machine.states
@@ -328,13 +339,13 @@ class Worker:
         except REFUSALS:
             pass
         except pw.PeeweeException as error:
-            if name not in PLAIN or self._depth or not self._gave_way(error):
+            if name not in (*PLAIN, "groups") or self._depth or not self._gave_way(error):
                 raise
             self.record("gave way")
 
     def _seconds(self) -> dict[str, Any]:
         """A delay, sometimes, where there are any."""
-        delayed = "W" in self.machine.states and self.rng.random() < 0.3
+        delayed = "delayed" in self.plan.features and self.rng.random() < 0.3
         return {"delay": self.rng.uniform(0, 0.4)} if delayed else {}
 
     def _row(self) -> dict[str, Any]:
@@ -363,6 +374,36 @@ class Worker:
             for task in self.Task.xq.put_many(rows, **self._seconds()):
                 self._did("put", task.id)
 
+    def groups(self) -> None:
+        """Begin a group, or add to any that is open. The `then` of a group can go into either queue."""
+        if not self._room():
+            return
+        rows = [self._row() for _ in range(self.rng.randrange(5))]
+        if self.rng.random() < 0.2 and (found := self.Task.xq.groups()):
+            with suppress(xq.BadValue):  # it is done meanwhile
+                for task in self.Task.xq.group(self.rng.choice(found)).put_many(rows, **self._seconds()):
+                    self._did("put", task.id)
+            return
+        name, failed = f"{os.getpid()} {time.monotonic_ns()}", self.rng.choice((None, "run"))
+        then = self.rng.choice((self._row(), (self.Sequel, {"name": name})))
+        group = self.Task.xq.group(name, then=then, failed=failed)
+        with self._transaction(lambda: group):
+            for task in group.put_many(rows, **self._seconds()):
+                self._did("put", task.id)
+            if isinstance(then, tuple):
+                self._did("group", name)
+
+    def after(self) -> None:
+        """Put a task after others, or a chain of them. Its name has these for the process that takes it."""
+        parents = {self._any(self.machine.pending) for _ in range(self.rng.randint(1, 3))} - {None}
+        if parents and self._room():
+            how = self.rng.choice(("kill", "run"))
+            rows = [self._row() for _ in range(self.rng.choice((1, 1, 3)))]
+            rows[0]["name"] = " ".join(map(str, ("after", how, *parents)))
+            options = {"after": parents, "on_failure": how, "chain": True, **self._seconds()}
+            for task in self.Task.xq.put_many(rows, **options):
+                self._did("put", task.id)
+
     def take(self) -> None:
         self._take(1)
 
@@ -381,6 +422,8 @@ class Worker:
             self._since[hand(task)], self._until[hand(task)] = since, self._ends(task)
             if task.utube:
                 self.record("utube", *hand(task), task.utube)
+            if task.name and task.name.startswith("after"):
+                self.record("after", *hand(task), task.name)
             self._has(task)
             self.hands[hand(task)] = task
             self._did("take", *hand(task))
@@ -745,8 +788,9 @@ class Storm:
                 break
 
     def _left(self) -> int:
-        """How many tasks have not ended. D is an end."""
-        return sum(n for state, n in self.Task.xq.stats().counts.items() if state != "D")
+        """How many tasks, and groups, have not ended. D is an end."""
+        groups = self.Task.xq.groups() if "groups" in self.plan.features else ()
+        return len(groups) + int(sum(n for state, n in self.Task.xq.stats().counts.items() if state != "D"))
 
     def _watched(self, progress: Callable[[], float]) -> Iterator[float]:
         """How far it is, again and again, until it is stuck."""
@@ -910,6 +954,7 @@ class Witness:
     away: dict[Any, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
     sessions: dict[str, float] = field(default_factory=dict)  # -> since when it is known
     utubes: dict[Hand, str] = field(default_factory=dict)  # of what was taken
+    after: dict[Hand, list[str]] = field(default_factory=dict)  # on_failure, and the keys of the parents
 
     def hear(self, path: Path, killed: float | None) -> None:
         """One log. What was in hand when the process was killed, or ended, was until then."""
@@ -929,6 +974,7 @@ class Witness:
             if what == "has":
                 key, token, since, until = fields
                 self.sessions.setdefault(_session_of(token), since)
+                self.tried.add(("take", key, token))
                 if (key, token) in having:
                     let_go(key, token, at)
                 # What a transaction had let go of was in hand all the time, when that is undone.
@@ -948,6 +994,9 @@ class Witness:
             elif what == "utube":
                 key, token, utube = fields
                 self.utubes[key, token] = utube
+            elif what == "after":
+                key, token, name = fields
+                self.after[key, token] = name.split()[1:]
             elif what == "takes away":
                 taking.setdefault(fields[0], at)
             elif what == "took away":
@@ -1000,8 +1049,9 @@ def walks(Task: Any, witness: Witness) -> Iterator[str]:
     takes: Counter[str] = Counter()
     holder: dict[str, str] = {}
     done: Counter[tuple[str, str, str | None]] = Counter()
-    most, *_ = getattr(machine.turns, "value", (None,))
+    most = machine.turns.limits[None].n if machine.turns else None
     taken: dict[str, set[str]] = defaultdict(set)  # of each utube
+    ended: dict[str, set[str]] = defaultdict(set)  # well, by a parent's on_failure "kill"; anyhow, by "run"
     History = Task.xq.History
     columns = (History.key, History.source, History.event, History.target, History.owner)
     for key, source, event, target, owner in History.select(*columns).order_by(History.id).tuples().iterator():
@@ -1017,6 +1067,16 @@ def walks(Task: Any, witness: Witness) -> Iterator[str]:
             taken[utube].add(key)
             if len(taken[utube]) > most:
                 yield f"of utube {utube} {sorted(taken[utube])} are taken"
+        if target in "DZ" or event == "ack":
+            ended["kill"].add(key)
+        if target in "XDZB":
+            ended["run"].add(key)
+        if target == "T" and int(key) not in witness.away:  # else another call may have released it
+            how, *parents = witness.after.get((int(key), owner), ("run",))
+            if early := set(parents) - ended[how]:
+                yield f"task {key} was taken before {sorted(early)} had ended"
+        if event == "release" and ("take", int(key), owner) not in witness.tried:
+            takes[key] -= 1  # its result did not arrive: that is no attempt
         if target == "T":
             takes[key] += 1
             holder[key] = owner
@@ -1035,7 +1095,7 @@ def walks(Task: Any, witness: Witness) -> Iterator[str]:
             yield f"task {key} counts {n} takes, and by the history {takes[key]}"
     for (event, key, token), n in witness.did.items():
         seen = done[event, str(key), token]
-        if seen < n or (token and seen > 1):
+        if event != "group" and (seen < n or (token and seen > 1)):
             yield f"{event} of {key} by {token} returned {n} times, and is {seen} times in the history"
     for event, key, token in done:
         if event == "ack" and (event, int(key), token) not in witness.tried:
@@ -1054,7 +1114,15 @@ def judge(Task: Any, plan: Plan, logs: Mapping[Path, float | None], away: Sequen
     wrong += [f"{n} tasks were left in {state}" for state, n in counts.items() if n and state != "D"]
     wrong += [f"session {session} was left" for session, _ in Task.xq.sessions()]
     wrong += [f"{session} was left waiting for {key}" for key, session, _ in Task.xq.waiting()]
-    return wrong + damages(Task._meta.database)
+    db = Task._meta.database
+    if "after" in plan.features:
+        wrong += [f"link {link} was left" for link in db.execute_sql("SELECT * FROM task_xq_after").fetchall()]
+    if "groups" in plan.features:
+        wrong += [f"group {name} was left open" for name in Task.xq.groups()]
+        puts = Counter(name for (name,) in db.execute_sql("SELECT name FROM sequel").fetchall())
+        began = {name for event, name, _ in witness.did if event == "group"}
+        wrong += [f"the then of {name} was put {puts[name]} times" for name in {*puts, *began} if puts[name] != 1]
+    return wrong + damages(db)
 
 
 def damages(db: pw.Database) -> list[str]:
