@@ -40,7 +40,7 @@ POINTS: tuple[tuple[type, str], ...] = (
     (Slots, "_take"),
     (FailedAttempts, "failed"),
     (Child, "__init__"),
-    (Child, "settle"),
+    (Child, "clean_up"),
     (Child, "_clean_up"),
 )
 
