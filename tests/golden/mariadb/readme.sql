@@ -110,7 +110,7 @@ IF (old_state <> new_state) THEN
     INSERT INTO `page_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES ('', old_state, new_state, 1);
 END IF;
-IF ((((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W'))) IS NOT TRUE OR other_key) AND (OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')) AND EXISTS (SELECT 1 FROM `page_xq_wait`)) THEN UPDATE `page_xq_wait`
+IF (((new_state IN ('R', 'T', 'W')) IS NOT TRUE OR other_key) AND old_state IN ('R', 'T', 'W') AND EXISTS (SELECT 1 FROM `page_xq_wait`)) THEN UPDATE `page_xq_wait`
     SET `event` = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
@@ -126,7 +126,7 @@ IF (old_state <> 'X') THEN
     INSERT INTO `page_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES ('', old_state, 'X', 1);
 END IF;
-IF ((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')) AND EXISTS (SELECT 1 FROM `page_xq_wait`)) THEN UPDATE `page_xq_wait`
+IF (old_state IN ('R', 'T', 'W') AND EXISTS (SELECT 1 FROM `page_xq_wait`)) THEN UPDATE `page_xq_wait`
     SET `event` = IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER

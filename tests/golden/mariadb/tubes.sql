@@ -173,7 +173,7 @@ IF (NOT (BINARY OLD.`tube` <=> BINARY NEW.`tube`) AND (NEW.`tube` IN ('it''s', '
     INSERT INTO `mail_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES (NEW.`tube`, CASE WHEN old_state <> 'X' THEN 'S' ELSE 'X' END, new_state, 1);
 END IF;
-IF ((((NEW.`status` IN ('R', 'T', 'W') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W'))) IS NOT TRUE OR other_key) AND (OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')) AND EXISTS (SELECT 1 FROM `mail_xq_wait`)) THEN UPDATE `mail_xq_wait`
+IF (((new_state IN ('R', 'T', 'W')) IS NOT TRUE OR other_key) AND old_state IN ('R', 'T', 'W') AND EXISTS (SELECT 1 FROM `mail_xq_wait`)) THEN UPDATE `mail_xq_wait`
     SET `event` = event_name, `target` = CASE WHEN other_key THEN 'X' ELSE new_state END
     WHERE k0 = OLD.`id` AND event IS NULL;
 END IF;
@@ -218,7 +218,7 @@ IF ((OLD.`tube` IN ('it''s', 'news') AND CONVERT(OLD.`tube` USING utf8mb4) COLLA
     INSERT INTO `mail_xq_count` (`tube`, `source`, `target`, `n`)
     VALUES (OLD.`tube`, old_state, 'X', 1);
 END IF;
-IF ((OLD.`status` IN ('R', 'T', 'W') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W')) AND EXISTS (SELECT 1 FROM `mail_xq_wait`)) THEN UPDATE `mail_xq_wait`
+IF (old_state IN ('R', 'T', 'W') AND EXISTS (SELECT 1 FROM `mail_xq_wait`)) THEN UPDATE `mail_xq_wait`
     SET `event` = event_name, `target` = 'X'
     WHERE k0 = OLD.`id` AND event IS NULL;
 END IF;

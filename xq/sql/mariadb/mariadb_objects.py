@@ -104,6 +104,8 @@ class MariadbObjects(Objects):
         own = {name: name for name in ("other_key", "at_us", "by_actor", "by_reason")}
         states = {"old": "old_state", "new": "new_state"}
         states |= {"surely_was": "old_state <> 'X'", "surely_is": "new_state <> 'X'"}
+        pending = ", ".join(map(self.terms.literal, self.terms.machine.pending))
+        states |= {"was_pending": f"old_state IN ({pending})", "is_pending": f"new_state IN ({pending})"}
         return written(self.effects, change, {**known, **own, **states}, self.terms, on_mariadb)
 
     def in_triggers(self) -> dict[str, str]:
