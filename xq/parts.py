@@ -12,7 +12,6 @@ from xq.core.kinds import T
 from xq.core.values import Tasks
 from xq.engine.binding import Definition
 from xq.engine.executor import Executor
-from xq.engine.groups import Groups
 from xq.engine.history import History
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.insert import Inserts
@@ -24,6 +23,7 @@ from xq.engine.several import SeveralMoves
 from xq.engine.steps import Steps
 from xq.engine.take import Takes
 from xq.engine.timers import Timers, UnattendedMoves
+from xq.runtime.group import Groups
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiters
@@ -55,9 +55,10 @@ class Parts(Generic[T]):
         self.pauses = Pauses(self.executor, self.waiters.takers.wake_first)
         self.limits = Limits(self.executor, self.waiters.takers.wake_first)
         steps = Steps(self.executor, self.tasks)
-        if machine.settings.groups:
-            self.groups = Groups(steps, self.pauses)  # the groups of tasks
-            steps.settling.settlers.append(self.groups)
+        settlers = {each.name: each.settler(steps, self.pauses) for each in machine.features if each.settler}
+        steps.settling.settlers += settlers.values()  # what the ends of tasks set off
+        if "groups" in settlers:
+            self.groups: Groups = settlers["groups"]  # the groups of tasks
         unattended = UnattendedMoves(steps)
         in_doubt, timers = InDoubtTakes(unattended), Timers(unattended)
         self.inserts: Inserts[T] = Inserts(self.tasks, steps)  # the puts

@@ -704,7 +704,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "dependants are put in one transaction, and their links in another",
-        "xq/engine/dependants.py",
+        "xq/features/after/settler.py",
         "return self.executor.transaction(put_all)",
         "return put_all()",
         "explore/test_explore.py::test_a_program_that_is_cut_at_some_statements_leaves_what_one_killed_between_its_calls_does",
@@ -725,7 +725,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "of MariaDB the end of a group is left to the call that ends its last member",
-        "xq/engine/groups.py",
+        "xq/features/groups/settler.py",
         "ended = [name for name, has_ended in found if has_ended]",
         "ended = list[str]()",
         "explore/test_explore.py::test_a_program_that_is_cut_at_any_statement_leaves_what_one_killed_between_its_calls_does",

@@ -230,6 +230,7 @@ class Feature:
     methods: tuple[str, ...] = ()
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     slice: type[Any] | None = None  # its part of the queue's SQL, an `xq.Slice`
+    settler: type[Any] | None = None  # what the ends of tasks set off: a `Settler` of the engine
 
 
 def seconds(on: bool | float | timedelta) -> float | None:

@@ -15,7 +15,6 @@ from xq.core.kinds import REFUSALS, ErrorKind, Field, Row, T
 from xq.core.machine import ABSENT, MANAGED, REMEMBERED, ROLE_DEFAULTS, TAKEN, Guard, Marker, Sql, Transition
 from xq.core.options import NONE, Spans, seconds_of
 from xq.core.values import Key, New, Tasks, check_role, named
-from xq.engine.dependants import Dependants
 from xq.engine.executor import Begun, Puts
 from xq.engine.stats import counts, room
 from xq.engine.steps import Steps
@@ -41,7 +40,7 @@ class CheckedPut:
     transition: Transition
     seconds: Spans
     conflict: str = "raise"
-    waits: str = ""  # what the role after holds: the task waits for others
+    roles: Sequence[tuple[str, Any]] = ()  # roles, and what they hold beside what the tasks bring
     found: list[Row] | None = None  # gets the rows that had the unique values: these tasks are no new rows
 
 
@@ -60,9 +59,6 @@ class Inserts(Generic[T]):
         # If not, the database makes the missing keys.
         self._makes_keys = "key" in self.machine.fill or self.machine.settings.id == "required"
         self.plain = CheckedPut(tasks.options.usual["put"], NONE)  # a call without options
-        self._dependants = Dependants(tasks, steps) if "after" in self.machine.roles else None
-        if self._dependants:
-            steps.settling.settlers.append(self._dependants)
 
     def put(self, task: object, options: Mapping[str, Any] = NONE) -> T:
         """Put one task, and return it. Raises as `put_many`."""
@@ -100,14 +96,14 @@ class Inserts(Generic[T]):
     ) -> list[T]:
         asked = self.plain
         if options:
-            options, dependants = dict(options), self._dependants
-            waits = dependants.waits(options) if dependants else None
+            options = dict(options)
+            links = next(filter(None, (each.linking(options) for each in self.steps.settling.settlers)), None)
             asked = self._asked(options, found)
-            if dependants and waits:
+            if links:
                 options.pop("delay", None)
-                late = self._asked({**options, "after": 0})
-                late.seconds, late.waits = {**late.seconds, "after": None}, waits.how
-                return dependants.put(tasks, waits, *(partial(self._put_asked, each, trace) for each in (asked, late)))
+                late = self._asked({**options, links.by: 0})
+                late.seconds, late.roles = {**late.seconds, links.by: None}, [(links.by, links.how)]
+                return links.put(tasks, *(partial(self._put_asked, each, trace) for each in (asked, late)))
         return self._put_asked(asked, trace, tasks)
 
     def _asked(self, options: dict[str, Any], found: list[Row] | None = None) -> CheckedPut:
@@ -121,8 +117,8 @@ class Inserts(Generic[T]):
                 if (done := unit.put(tasks, asked, trace)) is not None:
                     return list(done)
         brought = self.tasks.new_many(tasks)
-        if asked.waits:
-            brought = [new.with_default(self.tasks.table.roles["after"].name, asked.waits) for new in brought]
+        for by, how in asked.roles:
+            brought = [new.with_default(self.tasks.table.roles[by].name, how) for new in brought]
         if trace is not None and (role := self.tasks.table.roles.get("trace")):
             brought = [new.with_default(role.name, trace) for new in brought]
         for new, option in product(brought, asked.seconds):
@@ -310,8 +306,7 @@ class Inserts(Generic[T]):
         word = self.executor.definition.words[asked.transition.target]
         brought = {**row, **dict(zip(by_sql, found, strict=True)), **ROLE_DEFAULTS, "status": word}
         made = {roles[role]: value for role, value in brought.items() if role in roles}
-        if asked.waits:
-            made[roles["after"]] = asked.waits
+        made |= {roles[role]: value for role, value in asked.roles}
         for role, make in self.machine.fill.items():
             field = self.tasks.table.key[0] if role == "key" else roles[role]
             if values.get(field.name) is None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from xq.core import time
 from xq.core.compile import Selector
@@ -18,8 +18,23 @@ LOOK_EVERY = 1.0  # seconds between two looks for ends that no call of xq has se
 ENDS = (ABSENT, *ENDED, "B")  # the states that a task enters when it ends, or is buried
 
 
+Put = Callable[[Sequence[object]], list[Any]]
+
+
+class Linking(NamedTuple):
+    """How a call puts tasks of which some wait for others, until a settler readies them."""
+
+    by: str  # the option that they are put by, and the role that holds `how`
+    how: str
+    put: Callable[[Sequence[object], Put, Put], list[Any]]  # puts tasks, by the second function those that wait
+
+
 class Settler(Protocol):
-    """What follows the ends of tasks, for one feature."""
+    """What follows the ends of tasks, for one feature: `Feature.settler`, made of a queue's `Steps` and `Pauses`."""
+
+    def linking(self, options: dict[str, Any]) -> Linking | None:
+        """Remove from a put's options what links its tasks to others, and return it. Raises BadValue and BadType."""
+        return None
 
     def ended(self, begun: Begun, rows: Sequence[Row], event: str, source: str, target: str) -> None:
         """Settle what follows the end of these tasks; `source` is "" if they left several states.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from shlex import quote
 from typing import Any, Final, NamedTuple
 
@@ -34,9 +35,6 @@ WRITTEN: Final = (
     "save of a stale row; SQL that ends a task by its token is none (docs/howto/plain-sql.md); {} counts anew"
 )
 LIMIT: Final = "worker(kind='process', timeout=) limits an attempt"
-
-PARENTS: Final = 10  # of a dependant, that `why` names
-CHAIN: Final = 20  # steps from parent to parent that it follows
 
 
 def in_utc(at: float) -> str:
@@ -70,16 +68,17 @@ class Doctor(Inspection):
             return [f"its status {status} is not one of this queue's: it is no task, and no call moves it"]
         if state == TAKEN:
             return [*self._running(task, token or "", now)]
-        if state == "W" and self.tasks.in_role(task, "after"):
-            return [*self._dependent(parts)]
+        role, key = partial(self.tasks.in_role, task), lambda row: shown(self.tasks.app_key(tuple(row)))
+        hidden = Hidden(self._run, named(parts), role, key, state, self.tasks.wording.state)
         if state != READY:
-            return [*self._resting(state, task, now, moment)]
+            waits = (slice.waits(hidden) for slice in self.executor.dialect.slices)
+            return [*next(filter(None, waits), self._resting(state, task, now, moment))]
         try:
             self.executor.store.read(rows[0])
         except BadValue as error:
             return [f"it cannot be taken: {error}"]
         refused = [f"it cannot be taken: {error}" for found, error in self._faults() if found == parts]
-        return refused or [*self._held(task, parts, now)] or [self._in_line()]
+        return refused or [*self._held(task, hidden, now)] or [self._in_line()]
 
     def _running(self, task: Any, token: str, now: float) -> Iterator[str]:
         session, since = owner_of(token)
@@ -100,30 +99,6 @@ class Doctor(Inspection):
         if since is not None and now - since > self.patience:
             yield "that is long: if its function hangs, restart the worker; a heartbeat prolongs the ttr"
 
-    def _dependent(self, parts: Key) -> Iterator[str]:
-        """Yield the parents of a dependant that have not ended well, the failed ones first, and a chain's first."""
-        word, of_one, size = self.tasks.wording.state, self.executor.dialect.links.of_one, len(parts)
-        rows = self._run(of_one, **named(parts), n=PARENTS)
-        for *keys, link, letter in rows:
-            key = shown(self.tasks.app_key(tuple(keys[:size])))
-            if link == "X":
-                yield f"its parent {key} is gone: killed, expired or deleted; restart releases the task all the same"
-            elif link == "B":
-                yield f"its parent {key} is {word('B')}: dig it, or restart releases the task all the same"
-            else:
-                yield f"it waits for its parent {key}, which is {word(letter)}"
-        waiting = row = next((row for row in rows if (row[-2], row[-1]) == ("", "W")), None)
-        steps = 0
-        while row and row[-1] == "W" and steps < CHAIN:
-            above = self._run(of_one, **named(tuple(row[:size])), n=1)
-            if not above:
-                break  # its own delay
-            row, steps = above[0], steps + 1
-        if waiting and row and steps:
-            what = "gone: killed, expired or deleted" if row[-2] == "X" else word(row[-1])
-            child, key = (shown(self.tasks.app_key(tuple(each[:size]))) for each in (waiting, row))
-            yield f"task {child} waits, in the end, for task {key}, which is {what}"
-
     def _resting(self, state: str, task: Any, now: float, moment: Callable[[float], str]) -> Iterator[str]:
         timer, left = self.machine.timer(state, "runat"), self._left(task, "runat", now)
         word = self.tasks.wording.state(state)
@@ -138,7 +113,7 @@ class Doctor(Inspection):
         else:
             yield f"it is {word}: nothing moves it but a call"
 
-    def _held(self, task: Any, parts: Key, now: float) -> Iterator[str]:
+    def _held(self, task: Any, hidden: Hidden, now: float) -> Iterator[str]:
         for column in ("runat", "deadline"):
             timer, left = self.machine.timer(READY, column), self._left(task, column, now)
             if timer is not None and left is not None and left <= 0:
@@ -147,12 +122,6 @@ class Doctor(Inspection):
         for pause in self.pauses.all():
             if (pause.tube, pause.group) in ((None, None), (tube, None), (None, group)):
                 yield f"{place(pause)} is paused: {self._resume(pause)} ends that"
-        hidden = Hidden(
-            self._run,
-            named(parts),
-            lambda role: self.tasks.in_role(task, role),
-            lambda row: shown(self.tasks.app_key(tuple(row))),
-        )
         for slice in self.executor.dialect.slices:
             yield from slice.why(hidden)
         yield from self._no_taker()
@@ -270,9 +239,9 @@ class Doctor(Inspection):
             shows = f"{command('failures')} shows why" if grouped else f"{command('list')} state:buried shows them"
             do = f"{shows}; {command('act')} dig FILTER --dry-run says what dig would return to the queue"
             yield Finding(f"buried tasks: {buried:,}", f"{do}; kill deletes rows of {self.executor.store.table}")
-            for (name,) in self._run(dialect.records.held_groups) if dialect.groups else ():
-                what = f"the group {shown(name)} is open: buried members alone are left of it"
-                yield Finding(what, f"{self.command('act')} dig {quote(f'group:{quoted(name)} state:buried')}; or kill")
+            for what, role, value in (each for slice in dialect.slices for each in slice.held(self._run)):
+                of = quote(f"{role}:{quoted(value)} state:buried")
+                yield Finding(what, f"{self.command('act')} dig {of}; or kill")
 
     def _of_the_database(self) -> Iterator[Finding]:
         sql, store = self.executor.dialect.open_transactions, self.executor.store

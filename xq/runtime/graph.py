@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from xq.core.errors import shown
+from xq.core.kinds import Row
 from xq.core.machine import ABSENT
 from xq.core.values import Key, Tasks
-from xq.engine.executor import Executor
 
 MOST: Final = 500  # nodes
 
@@ -40,15 +41,14 @@ class Graph(NamedTuple):
         return "\n".join([*lines, *(f"    t{parent} --> t{child}" for parent, child in links)])
 
 
-def graph_of(executor: Executor, tasks: Tasks[Any], group: str) -> Graph:
-    """Return the graph of a group's first members, by their keys."""
-    wide, links = len(tasks.table.key), executor.dialect.links_of_group
-    rows = executor.run(links["members"], {"group": group, "n": MOST + 1})
-    nodes = {tuple(row[:wide]): row[wide] for row in rows[:MOST]}
+def graph_of(tasks: Tasks[Any], members: Sequence[Row], links: Iterable[Row]) -> Graph:
+    """Return the graph of members, each with its state, and of links: parent, dependant, ..., the parent's state."""
+    wide = len(tasks.table.key)
+    nodes = {tuple(row[:wide]): row[wide] for row in members[:MOST]}
     found = []
-    for row in executor.run(links["links"], {"group": group, "n": 10 * MOST}) if "links" in links else ():
+    for row in links:
         parent, child = tuple(row[:wide]), tuple(row[wide : 2 * wide])
         if child in nodes and (parent in nodes or len(nodes) < MOST):
             nodes.setdefault(parent, row[-1])  # a parent that is no member, or gone
             found.append((parent, child))
-    return Graph({key: (shown(tasks.app_key(key)), state) for key, state in nodes.items()}, found, len(rows) > MOST)
+    return Graph({key: (shown(tasks.app_key(key)), state) for key, state in nodes.items()}, found, len(members) > MOST)

@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, Unpack
 
 from xq.core.acting import By, log_act
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.kinds import Row, T
 from xq.core.machine import ENDED
 from xq.core.options import PutManyOptions, PutOptions, Span
-from xq.core.values import chunks
-from xq.engine.groups import Groups
+from xq.core.values import Key, chunks
 from xq.engine.steps import PER_MOVE
-from xq.runtime.graph import graph_of
+from xq.runtime.graph import Graph
 from xq.runtime.sleep import Wait, run_steps
 
 if TYPE_CHECKING:
     from xq.parts import Parts
 
 LONGEST_GROUP = 255  # characters in a name
+
+
+class Stored(NamedTuple):
+    """A group as the database has it."""
+
+    sealed: int
+    done: float | None  # seconds since 1970
+    runs: int  # whether a buried member has ended
+    then: str | None  # the SQL that the last end runs; "" if it was skipped
+    total: int
+    killed: int
+    opened: float
+
+
+class Groups(Protocol):
+    """What the feature does for the groups of a queue."""
+
+    def begin(self, name: str, runs: bool, then: str | None) -> None: ...
+    def seal(self, name: str, n: int) -> None: ...
+    def add(self, name: str, n: int) -> None: ...
+    def grow(self, name: str, n: int) -> None: ...
+    def follow(self, name: str, then: str | None) -> None: ...
+    def forget(self, which: str) -> None: ...
+    def of(self, row: Row) -> Any: ...
+    def run(self, text: str) -> list[Row]: ...
+    def stored(self, name: str) -> Stored: ...
+    def states(self, name: str) -> dict[str, int]: ...
+    def found(self, name: str, states: Collection[str]) -> list[tuple[Key, str]]: ...
+    def graph(self, name: str) -> Graph: ...
 
 
 class Group(Generic[T]):
@@ -223,7 +251,7 @@ class Group(Generic[T]):
         """
         with self._joining():
             self._groups.stored(self.name)
-            return graph_of(self._parts.executor, self._parts.tasks, self.name).mermaid(self._parts.tasks)
+            return self._groups.graph(self.name).mermaid(self._parts.tasks)
 
     def wait(self, timeout: Span = None) -> bool:
         """Wait until the group is done, up to `timeout` seconds (None: without limit). Return whether it is.

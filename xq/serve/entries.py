@@ -18,7 +18,6 @@ from xq.core.errors import BadType, BadValue, Error, shown
 from xq.core.kinds import NUMBERS, ErrorKind, R, fits_a_column
 from xq.operators.acts import ACTS
 from xq.operators.keys import key_as_text, key_in_text
-from xq.runtime.graph import graph_of
 
 STATUSES: Final = {  # that answer xq's errors; 400 answers all others
     **dict.fromkeys((errors.WrongState, errors.NotOwner), 409),
@@ -58,8 +57,7 @@ class ConsoleQueue:
 
     def drawn(self, group: str) -> dict[str, Any]:
         """Return the members of a group as boxes and lines: each task below its parents."""
-        parts = self.queue.parts
-        graph = graph_of(parts.executor, parts.tasks, group)
+        graph = self.queue.parts.groups.graph(group)
         places = {key: (160 * x, 80 * y) for y, keys in enumerate(graph.layers()) for x, key in enumerate(keys)}
         boxes = [(*place, self.key_text(key), *graph.nodes[key]) for key, place in places.items()]
         lines = [(*places[parent], *places[child]) for parent, child in graph.links]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 
 from xq.sql.installer.installer import Installer
-from xq.sql.links import Links
 from xq.sql.moves import TaskMoves
 from xq.sql.queries import Queries
 from xq.sql.records import Records
@@ -56,20 +55,6 @@ class Dialect(Rows):
     @cached_property
     def records(self) -> Records:
         return Records(self)
-
-    @cached_property
-    def links(self) -> Links:
-        """The links of dependants to their parents, for the feature after."""
-        return Links(self)
-
-    @property
-    def links_of_group(self) -> dict[str, str]:
-        """Queries for the first `:n` members of `:group` with their states, and for the links of its dependants."""
-        assert self.groups
-        status, of = self.letter(self.roles["status"]), self.groups.of(":group")
-        keys = ", ".join(self.keys)
-        members = f"SELECT {keys}, {status} FROM {self.table_in_schema} WHERE {of} ORDER BY {keys} LIMIT :n"
-        return {"members": members} | ({"links": self.links.of_tasks(of)} if "after" in self.roles else {})
 
     @cached_property
     def moves(self) -> TaskMoves:

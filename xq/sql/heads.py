@@ -76,7 +76,7 @@ class Heads(ABC):
 
     # installing
 
-    file: ClassVar[Path]  # the texts of its tables, and of what its triggers do
+    file: Path  # the texts of its tables, and of what its triggers do
     words: Collection[str] = ()  # for parts of these texts
     tables: Mapping[str, str]  # their texts, by the suffixes of the tables' names
     numbered: Sequence[str] = ()  # the suffixes of those with ids that the database makes

@@ -46,10 +46,6 @@ class Queries:
         """Return a query as `look` for a list of keys."""
         return f"{self._look}{self.terms.by_primary} WHERE {self.terms.keys_listed()}{afresh}"
 
-    def look_at_parents(self, listed: bool) -> str:
-        """Return a query as `look`, or `look_at_all`, by which no parent ends unseen before the transaction does."""
-        return self.look_at_all(self.terms.lock) if listed else self.look(self.terms.lock)
-
     @property
     def _look(self) -> str:
         return f"SELECT {self.terms.columns}, {self.terms.roles['owner']} FROM {self.terms.table_in_schema}"

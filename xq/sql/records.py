@@ -45,27 +45,6 @@ class Records:
     set_limit = Sql()
     unset_limit = Sql()
 
-    group = Sql()
-    lock_group = Sql()
-    open_group = Sql()
-    open_group_anew = Sql()
-    leave_group = Sql()
-    names_of_open_groups = Sql()
-    held_groups = Sql()
-    grow_group = Sql()
-    seal_group = Sql()
-    follow_group = Sql()
-    settle_group = Sql()
-    may_end_group = Sql()
-    end_group = Sql()
-    open_groups = Sql()
-    forget_groups = Sql()
-    drop_group_pauses = Sql()
-    drop_groups = Sql()
-    states_of_group = Sql()
-    members_of_group = Sql()
-    left_of_group = Sql()
-
     begin_wait = Sql()
     end_wait = Sql()
     ends = Sql()
@@ -96,7 +75,6 @@ class Records:
             "columns_of_t": ", ".join(f"t.{terms.quote(field.column)}" for field in terms.source.fields),
             "t_is_awaited": terms.same_wait("w", "t"),
             "t_is_taken": terms.is_state(TAKEN, f"t.{terms.roles['status']}"),
-            **(groups.holes if (groups := terms.groups) else {}),
             **more,
         }
         return filled_in(texts(TEXTS)[name], (), holes)

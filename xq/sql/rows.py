@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from xq.core.compile import SKIPS, Selector
 from xq.core.machine import READY, TAKEN
 from xq.sql.floors import Floors
-from xq.sql.groups import Groups
 from xq.sql.heads import Heads
 from xq.sql.limits import Limits
 from xq.sql.slice import Slice
@@ -25,6 +25,11 @@ class Rows(Terms):
     def slices(self) -> list[Slice]:
         """What the queue's features add to its SQL."""
         return [made(self) for made in self.machine.slices]
+
+    @cached_property
+    def slice_of(self) -> Mapping[type[Slice], Any]:
+        """The slices by their classes."""
+        return {type(slice): slice for slice in self.slices}
 
     @cached_property
     def charges(self) -> Slice | None:
@@ -55,10 +60,6 @@ class Rows(Terms):
     def floors(self) -> Floors | None:
         """The SQL of the keys at which takes begin to look; None if they always look from the first."""
         return None
-
-    @cached_property
-    def groups(self) -> Groups | None:
-        return Groups(self) if self.machine.settings.groups else None
 
     @abstractmethod
     def rows_listed(self, columns: int, wide: int) -> str:
@@ -150,9 +151,9 @@ class Rows(Terms):
         return f" AND COALESCE({self.roles['lost']}, 0) {'>=' if rows.lost == 'last' else '<'} {before}"
 
     def due(self, rows: Selector) -> str:
-        """Return the condition that a task is due; by the role after, that it waits for others."""
-        if rows.column == "after":
-            return f"{self.roles['after']} IS NOT NULL"
+        """Return the condition that a task is due; by a role that holds no time, that it has a value."""
+        if rows.column not in self.timed_columns:
+            return f"{self.roles[rows.column]} IS NOT NULL"
         held = self.not_held if (rows.state, rows.column) == (TAKEN, "runat") else ""
         return f"{self.roles[rows.column]} <= {self.bound(self.kind(rows.column))}{held}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,12 +14,14 @@ from xq.sql.terms import Terms
 
 
 class Hidden(NamedTuple):
-    """A ready task that a slice may hide, for `Slice.why`."""
+    """A task that no take finds, for `Slice.why` if it is ready, and for `Slice.waits`."""
 
     run: Callable[..., list[Any]]  # runs a query with values by name
     key: Mapping[str, Any]  # the values that `terms.by_key()` names
     role: Callable[[str], Any]  # returns what the application's field for a role holds; None without such a field
     named: Callable[[Sequence[Any]], str]  # returns a key, as a row's first columns, as messages show it
+    state: str  # its letter
+    word: Callable[[str], str]  # returns a state's word, as messages show it
 
 
 class Slice:
@@ -33,6 +36,7 @@ class Slice:
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
+        self.file = self.folder / f"{terms.database}.sql" if self.folder else None
 
     @classmethod
     def hides(cls) -> bool:
@@ -66,7 +70,8 @@ class Slice:
         return ""
 
     # Of the installed objects, by the suffixes of their names:
-    tables: Sequence[str] = ()  # side tables, whose texts have these names in each database's tables.sql
+    folder: ClassVar[Path | None] = None  # with its texts for each database: sqlite.sql, mariadb.sql, postgres.sql
+    tables: Sequence[str] = ()  # side tables, whose texts have these names there, or in each database's tables.sql
     indexes: Mapping[str, Index] = MappingProxyType({})
     watched: Sequence[str] = ()  # the columns whose changes triggers must see, beside the status, the key and the tube
 
@@ -80,6 +85,15 @@ class Slice:
         """Return what its effects name of a row's version, as `Objects.of_version` does."""
         return {}
 
+    def links_among(self, which: str) -> str:
+        """Return a query for up to `:n` links of dependants among the tasks that a condition chooses.
+
+        It finds the keys of parent and dependant, the link's state, and the parent's state.
+        """
+        return ""
+
+    # what operators are told
+
     reason = "a feature hides it now"  # what `why` says of a ready task that it hides
 
     def why(self, task: Hidden) -> Iterator[str]:
@@ -88,3 +102,11 @@ class Slice:
         its = f"SELECT 1 FROM {terms.table_in_schema} WHERE {terms.by_key()}"
         if self.takeable and not task.run(f"{its}{self.takeable}", **task.key):
             yield self.reason
+
+    def waits(self, task: Hidden) -> Iterator[str] | None:
+        """Return in sentences what else than its timer a task waits for that is not ready; None for nothing."""
+        return None
+
+    def held(self, run: Callable[..., list[Any]]) -> Iterator[tuple[str, str, str]]:
+        """Yield in words what buried tasks alone hold up, and the role and its value by which they are found."""
+        yield from ()

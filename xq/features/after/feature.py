@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xq.core.machine import READY, Column, Detour, Feature, On, Transition
+from xq.features.after.settler import Dependants
 from xq.features.after.slice import AfterSlice
 
 
@@ -21,4 +22,5 @@ def after(on: On = True) -> Feature:
         methods=("restart",),
         options=dict.fromkeys(("after", "on_failure", "chain"), ("put",)),
         slice=AfterSlice,
+        settler=Dependants,
     )

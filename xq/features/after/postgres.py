@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
 
 from xq.core.acting import PART
 from xq.core.compile import Selector
@@ -11,7 +10,6 @@ from xq.core.compile import change as compiled
 from xq.core.machine import ABSENT, ELSEWHERE
 from xq.sql.effects import fill
 from xq.sql.installer.objects import Object
-from xq.sql.links import ENDED, LEAVES, MAY_END, Links
 from xq.sql.named import filled
 from xq.sql.postgres.postgres_moves import PostgresMoves
 from xq.sql.postgres.postgres_objects import Program, part
@@ -19,8 +17,6 @@ from xq.sql.postgres.postgres_objects import Program, part
 
 class AfterProgram(Program):
     """Has triggers of its own, after updates and deletes."""
-
-    file = Path(__file__).parent / "postgres.sql"
 
     @property
     def words(self) -> Collection[str]:  # type: ignore[override]
@@ -31,7 +27,7 @@ class AfterProgram(Program):
 
     def triggers(self, change: Mapping[str, str]) -> list[Object]:
         objects, terms, machine = self.objects, self.terms, self.terms.machine
-        links, moves, waiting = Links(terms), PostgresMoves(terms), Selector("key", "W", column="after")
+        links, moves, waiting = self.slice, PostgresMoves(terms), Selector("key", "W", column="after")
         named = {f"k{i}": f"xq_child.{part}" for i, part in enumerate(terms.parts)}
         named |= {"now": "xq_now", "delay": "CAST(split_part(xq_how, ' ', 2) AS float8)"}
 
@@ -45,8 +41,7 @@ class AfterProgram(Program):
                 sql = f"UPDATE {known['table']} SET {moves.sets(waiting, changed)} WHERE {moves.where(waiting)}"
             return filled(sql, **named, context=f"'{event}' || xq_context")
 
-        texts = {"leaves": LEAVES, "may_end": MAY_END, "ended": ENDED}
-        known = objects.known | {name: fill(text, change) for name, text in texts.items()}
+        known = objects.known | {name: fill(text, change) for name, text in links.conditions.items()}
         keys = {of: ", ".join(f"{of}.{key} AS p{i}" for i, key in enumerate(terms.keys)) for of in ("OLD", "changed")}
         ours, gone = objects.ours, objects.of_rows("changed", "old", "was")
         how = f"CASE WHEN {gone['was_taken']} AND {known['event']} = 'ack' THEN 'D' ELSE 'X' END"

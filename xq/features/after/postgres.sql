@@ -1,4 +1,12 @@
-What the triggers do when a parent ends, in PL/pgSQL.
+The table of links, and what the triggers do when a parent ends, in PL/pgSQL.
+
+--: after
+CREATE TABLE IF NOT EXISTS {name} AS
+    SELECT {keys_as_parents}, {keys_as_parts}, CAST('' AS text) AS state FROM {table} WITH NO DATA;
+CREATE UNIQUE INDEX IF NOT EXISTS {name_key} ON {name} ({parents}, {parts});
+CREATE INDEX IF NOT EXISTS {name_open} ON {name} ({parts}, state, {parents});
+ALTER TABLE {name} REPLICA IDENTITY FULL;
+ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
 
 --: truncate
 DELETE FROM {after};

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from xq.core.machine import Feature, On, Settings
+from xq.features.groups.settler import Groups
 from xq.features.groups.slice import GroupsSlice
 
 
 def groups(on: On = True) -> Feature:
     """Put tasks as members of groups, by `Page.xq.group(name)`. The last end of a group's members puts its `then`."""
-    kept = Settings(groups=True)
-    return Feature("groups", needs=("group",), settings=kept, methods=("group", "groups"), slice=GroupsSlice)
+    kept, methods = Settings(groups=True), ("group", "groups")
+    return Feature("groups", needs=("group",), settings=kept, methods=methods, slice=GroupsSlice, settler=Groups)

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
-from xq.sql.groups import FEW, SKIPPED
 from xq.sql.postgres.postgres_objects import SERVER_TIME, Program
+
+FEW = 32  # members: if more are left, an end does not lock the group's row
+SKIPPED = "another task has its unique value"  # what the function raises if it has not put `then`
 
 
 class GroupsProgram(Program):
     """Calls a function for the groups whose members end."""
 
-    file = Path(__file__).parent / "postgres.sql"
     words = ("programs",)
 
     def within(self, change: str, known: Mapping[str, str]) -> str:
-        return self.objects.filled_in(self.file, change, known)
+        return self.objects.filled_in(self.file, change, {**known, "settle": self.terms.side("settle")})
 
     @property
     def functions(self) -> Mapping[str, str]:
-        groups, objects = self.terms.groups, self.objects
-        assert groups
+        members, objects = self.slice, self.objects
         known = objects.known | {
-            "of_name": groups.of("xq_name"),
-            "live": self.terms.in_states(groups.live),
+            "settle": self.terms.side("settle"),
+            "of_name": members.of("xq_name"),
+            "live": self.terms.in_states(members.live),
             "keys_down": ", ".join(f"{key} DESC" for key in self.terms.keys),
             "few": str(FEW),
-            "has_ended": groups.has_ended("xq_name", "xq_row.runs"),
+            "has_ended": members.has_ended("xq_name", "xq_row.runs"),
             "now": SERVER_TIME,
             "skipped": self.terms.literal(SKIPPED),
         }

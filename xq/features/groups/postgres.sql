@@ -1,4 +1,10 @@
-What the triggers do when a member ends, in PL/pgSQL.
+The table of groups, and what the triggers do when a member ends, in PL/pgSQL.
+
+--: group
+CREATE TABLE IF NOT EXISTS {name}
+    (name text PRIMARY KEY, total bigint NOT NULL, killed bigint NOT NULL, opened float8 NOT NULL, done float8,
+    sealed integer NOT NULL, runs integer NOT NULL, then_sql text);
+CREATE INDEX IF NOT EXISTS {name_open} ON {name} (name) WHERE done IS NULL;
 
 --: update
 IF ({was_unfinished} AND NOT {is_live} AND NOT ({is_unfinished} AND NOT {was_live})) THEN

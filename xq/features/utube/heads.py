@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from xq.core.compile import Selector
@@ -52,6 +53,7 @@ class UtubeHeads(Heads):
     def __init__(self, terms: Rows) -> None:
         self.terms, self.limits, guard = terms, Limits(terms), terms.machine.turns
         assert guard
+        self.file = Path(__file__).parent / f"{terms.database}.sql"
         self.fair: bool = guard.value
         self.role = terms.roles[guard.role]
         # With `fair` the tasks without a utube are a group, too.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from xq.core.compile import Selector
@@ -26,7 +25,6 @@ class MariadbHeads(ServerHeads):
     There are no partial indexes: stored columns hold a task's utube, and whether a head is open.
     """
 
-    file = Path(__file__).parent / "mariadb.sql"
     me = "CONNECTION_ID()"
     at_once = 200  # more could take longer than a take waits that finds them locked
     join = "STRAIGHT_JOIN"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from xq.core.compile import Selector
@@ -22,7 +21,6 @@ def _is_in(step: str) -> str:
 class PostgresHeads(ServerHeads):
     """PostgreSQL's group heads. A take locks a head together with its task."""
 
-    file = Path(__file__).parent / "postgres.sql"
     me = "pg_current_xact_id()"
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 
 from xq.core.compile import Selector
 from xq.core.connections import Connections
@@ -14,7 +13,6 @@ from xq.sql.sqlite.sqlite_objects import type_of
 class SqliteHeads(UtubeHeads):
     """Each statement in a trigger has a condition: whether the row changes anything in the head."""
 
-    file = Path(__file__).parent / "sqlite.sql"
     join = "CROSS JOIN"  # in this order
 
     @property

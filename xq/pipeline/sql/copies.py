@@ -63,4 +63,7 @@ class Copies:
         side = self.terms.side
         groups = {"open groups": f"SELECT 1 FROM {side('group')} WHERE done IS NULL LIMIT 1"}
         links = {"tasks that wait for others": f"SELECT 1 FROM {side('after')} LIMIT 1"}
-        return {**(groups if self.terms.groups else {}), **(links if "after" in self.terms.roles else {})}
+        return {
+            **(groups if self.terms.machine.settings.groups else {}),
+            **(links if "after" in self.terms.roles else {}),
+        }

@@ -331,7 +331,7 @@ class Installation(Findings):
         puts = f"INSERT INTO {dialect.in_full(self.store).table_in_schema} ("
         for (queue,) in self.store.execute(dialect.shared.queues) if there else ():
             is_mine, other = queue == dialect.source_name, dialect.of_table(queue.rpartition(".")[2])
-            lost = is_mine and not dialect.groups
+            lost = is_mine and not dialect.machine.settings.groups
             differs = lost or (bool(renamed) if is_mine else READY in renamed)
             if differs and self.installer.columns_of(self.store, other.name("group")):
                 groups = f"SELECT name, then_sql FROM {other.side('group')} WHERE done IS NULL ORDER BY name"

@@ -18,8 +18,6 @@ from xq.sql.rows import Rows
 from xq.sql.shared import TUBES
 from xq.sql.sql_file import Holes, filled_in, statements, texts
 
-WRITTEN = ("count", "wait", "history", "group", "after")  # the side tables that effects write, by suffix
-
 
 @dataclass(frozen=True, slots=True)
 class Object:
@@ -66,12 +64,20 @@ class Objects(ABC):
 
     tables_file: ClassVar[Path]  # the side tables' texts
 
+    @property
+    def written(self) -> dict[str, Path]:
+        """The side tables that effects may write, by suffix, and where their texts stand."""
+        found = dict.fromkeys(("count", "wait"), self.tables_file)
+        for slice in self.terms.slices:
+            found |= dict.fromkeys(slice.tables, slice.file or self.tables_file)
+        return found
+
     def side_tables(self) -> list[Object]:
         """Return the tables that belong to this queue alone."""
-        names = ["count", "wait", *(name for slice in self.terms.slices for name in slice.tables)]
-        names += ["back"] * bool(self.terms.floors) + ["limit"] * bool(self.terms.limits)
+        more = ["back"] * bool(self.terms.floors) + ["limit"] * bool(self.terms.limits)
+        files = self.written | dict.fromkeys(more, self.tables_file)
         rows = {"limit": [*limits.defaults]} if (limits := self.terms.limits) else {}
-        made = {name: self._side_table(name, texts(self.tables_file)[name]) for name in names}
+        made = {name: self._side_table(name, texts(file)[name]) for name, file in files.items()}
         if heads := self.terms.heads:
             known = heads.of_tables(self.stored)
             made |= {name: self._side_table(name, texts(heads.file)[of], known) for name, of in heads.tables.items()}

@@ -10,7 +10,7 @@ from pathlib import Path
 from xq.core.acting import LONGEST_REASON, PART
 from xq.core.tokens import UUID_LENGTH
 from xq.sql.effects import on_mariadb, written
-from xq.sql.installer.objects import WRITTEN, Object, Objects
+from xq.sql.installer.objects import Object, Objects
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
@@ -119,7 +119,7 @@ class MariadbObjects(Objects):
             **self.of_change(),
             "emptied": self.emptied("NEW.{} = {}"),
             "table": self.terms.table_in_schema,
-            **{name: self.terms.side(name) for name in WRITTEN},
+            **{name: self.terms.side(name) for name in self.written},
             "event": event,
             "event_name": "event_name" if self.terms.has_history else event,
             "at": f"ROUND({at} * 1000000)",

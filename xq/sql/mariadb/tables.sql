@@ -17,16 +17,6 @@ CREATE TABLE IF NOT EXISTS {name}
     (`id` BIGINT AUTO_INCREMENT PRIMARY KEY, `at_us` BIGINT, `key` {text}, `tube` {text}, `source` {text},
     `target` {text}, `event` {text}, `owner` {text}, `attempt` BIGINT, `actor` {text}, `reason` {reason}){engine};
 
---: after
-CREATE TABLE IF NOT EXISTS {name}
-    (state {letter} NOT NULL DEFAULT '', PRIMARY KEY ({parents}, {parts}), INDEX ({parts}, state, {parents})){engine}
-    AS SELECT {keys_as_parents}, {keys_as_parts} FROM {table} LIMIT 0;
-
---: group
-CREATE TABLE IF NOT EXISTS {name}
-    (name {text} PRIMARY KEY, total BIGINT NOT NULL, killed BIGINT NOT NULL, opened DOUBLE NOT NULL, done DOUBLE,
-    sealed INT NOT NULL, runs INT NOT NULL, then_sql LONGTEXT, KEY (done, name)){engine};
-
 --: limit
 -- A value's key is its digest.
 CREATE TABLE IF NOT EXISTS {name}

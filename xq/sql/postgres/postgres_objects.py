@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 
 from xq.core.acting import PART
 from xq.core.kinds import TIMES
 from xq.core.machine import ABSENT, READY
 from xq.sql.effects import on_postgres, on_postgres_rows, written
-from xq.sql.installer.objects import WRITTEN, Object, Objects
+from xq.sql.installer.objects import Object, Objects
 from xq.sql.shared import ALIVE
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
@@ -81,13 +81,12 @@ class PostgresObjects(Objects):
 
 
 class Program:
-    """What a slice has PostgreSQL's triggers do beside effects: PL/pgSQL, in a file of its own."""
+    """What a slice has PostgreSQL's triggers do beside effects: PL/pgSQL, in the slice's file."""
 
-    file: ClassVar[Path]
     words: Collection[str] = ()  # for parts of texts: "programs" if it does something within the trigger of updates
 
-    def __init__(self, objects: Triggers) -> None:
-        self.objects, self.terms = objects, objects.terms
+    def __init__(self, objects: Triggers, slice: Any) -> None:
+        self.objects, self.terms, self.slice, self.file = objects, objects.terms, slice, slice.file
 
     def within(self, change: str, known: Mapping[str, str]) -> str:
         """Return what the trigger does after an update, delete or truncate; "" for nothing."""
@@ -151,7 +150,7 @@ class Triggers(PostgresObjects):
     @cached_property
     def programs(self) -> list[Program]:
         """What slices have the triggers do beside effects."""
-        return [slice.program(self) for slice in self.terms.slices if slice.program]
+        return [slice.program(self, slice) for slice in self.terms.slices if slice.program]
 
     def _within(self, known: Mapping[str, str], change: str) -> str:
         return " ".join(filter(None, (each.within(change, known) for each in self.programs)))
@@ -209,8 +208,7 @@ class Triggers(PostgresObjects):
         event = f"CASE WHEN {ours} THEN {part(1)} ELSE 'write' END"
         return {
             "table": terms.table_in_schema,
-            **{name: terms.side(name) for name in WRITTEN},
-            "settle": terms.side("settle"),
+            **{name: terms.side(name) for name in self.written},
             "alive": f"{self.here}.{ALIVE}",
             "event": event,
             "event_name": "event_name" if terms.has_history else event,

@@ -54,20 +54,6 @@ BEGIN
     END IF;
 END
 
---: after
-CREATE TABLE IF NOT EXISTS {name} AS
-    SELECT {keys_as_parents}, {keys_as_parts}, CAST('' AS text) AS state FROM {table} WITH NO DATA;
-CREATE UNIQUE INDEX IF NOT EXISTS {name_key} ON {name} ({parents}, {parts});
-CREATE INDEX IF NOT EXISTS {name_open} ON {name} ({parts}, state, {parents});
-ALTER TABLE {name} REPLICA IDENTITY FULL;
-ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
-
---: group
-CREATE TABLE IF NOT EXISTS {name}
-    (name text PRIMARY KEY, total bigint NOT NULL, killed bigint NOT NULL, opened float8 NOT NULL, done float8,
-    sealed integer NOT NULL, runs integer NOT NULL, then_sql text);
-CREATE INDEX IF NOT EXISTS {name_open} ON {name} (name) WHERE done IS NULL;
-
 --: limit
 CREATE TABLE IF NOT EXISTS {name}
     (feature text, value text, is_set integer, label text, n bigint NOT NULL, slack bigint NOT NULL,

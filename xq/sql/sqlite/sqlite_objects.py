@@ -10,7 +10,7 @@ from pathlib import Path
 from xq.core.kinds import INTEGERS, Field
 from xq.core.machine import READY
 from xq.sql.effects import IS_TRANSITION, TRANSITIONS, TRANSITIONS_OF_TUBES, Effect, fill, on_sqlite, written
-from xq.sql.installer.objects import WRITTEN, Object, Objects
+from xq.sql.installer.objects import Object, Objects
 from xq.sql.sqlite.event_context import ACTOR, AT, EVENT, REASON, read
 from xq.sql.sqlite.sqlite_queries import MARK, SqliteQueries
 
@@ -101,7 +101,7 @@ class SqliteObjects(Objects):
             "table": self.terms.table,
             "status": self.terms.roles["status"],
             "identity": ", ".join(self.terms.keys),
-            **{name: self.terms.quote(self.terms.name(name)) for name in WRITTEN},
+            **{name: self.terms.quote(self.terms.name(name)) for name in self.written},
             "other_task": change["other_key"],
             "event_name": read(EVENT),
             # SQLite's own time has milliseconds, and is later where the statement waited for a lock. A test's time

@@ -21,17 +21,6 @@ CREATE TABLE IF NOT EXISTS {name}
 -- The counters have the rows of the history up to this id.
 INSERT INTO {count} SELECT '', '', '', COALESCE(MAX(id), 0) FROM {name} WHERE TRUE ON CONFLICT DO NOTHING;
 
---: after
-CREATE TABLE IF NOT EXISTS {name}
-    ({typed_parents}, {typed_parts}, state TEXT NOT NULL, PRIMARY KEY ({parents}, {parts})) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS {name_open} ON {plain_name} ({parts}, state, {parents});
-
---: group
-CREATE TABLE IF NOT EXISTS {name}
-    (name TEXT PRIMARY KEY, total INTEGER NOT NULL, killed INTEGER NOT NULL, opened REAL NOT NULL, done REAL,
-    sealed INTEGER NOT NULL, runs INTEGER NOT NULL, then_sql TEXT) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS {name_open} ON {plain_name} (name) WHERE done IS NULL;
-
 --: limit
 CREATE TABLE IF NOT EXISTS {name}
     (feature TEXT, value TEXT, is_set INTEGER, label TEXT, n INTEGER NOT NULL, slack INTEGER NOT NULL,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from xq.core import time
 from xq.core.compile import Statement
@@ -15,27 +15,19 @@ from xq.core.kinds import REFUSALS, Row
 from xq.core.values import Key
 from xq.engine.executor import Begun
 from xq.engine.pauses import Pauses
+from xq.engine.settle import Settler
 from xq.engine.steps import PER_MOVE, Steps
-from xq.sql.groups import SKIPPED
+from xq.features.groups.postgres import SKIPPED
+from xq.features.groups.slice import GroupsSlice
+from xq.runtime.graph import MOST, Graph, graph_of
+from xq.runtime.group import Stored
 
 FORGET_EVERY: Final = 3600.0  # seconds between two looks for groups that have been done for long
 FAILED: Final = "the then of the group %r cannot be put, and is tried again (has a taken task its unique value?): %s"
 OPEN: Final = ": take another name, or add to it by group(name).put_many()"
 
 
-class Stored(NamedTuple):
-    """A group as the database has it."""
-
-    sealed: int
-    done: float | None  # seconds since 1970
-    runs: int  # whether a buried member has ended
-    then: str | None  # the SQL that the last end runs; "" if it was skipped
-    total: int
-    killed: int
-    opened: float
-
-
-class Groups:
+class Groups(Settler):
     """One queue's groups. Triggers end them on PostgreSQL, and this on other databases, as a settler."""
 
     def __init__(self, steps: Steps, pauses: Pauses) -> None:
@@ -50,9 +42,10 @@ class Groups:
         self._failing: dict[str, str] = {}  # why the `then` of groups could not be put, as logged
 
     def run(self, text: str, begun: Begun | None = None, /, **values: Any) -> list[Row]:
-        """Run a text of records.sql about groups."""
+        """Run a text of groups.sql."""
         begun = begun or self.executor.begin_look()
-        return self.executor.run(getattr(begun[1].dialect.records, text), values, begun)
+        slice: GroupsSlice = begun[1].dialect.slice_of[GroupsSlice]
+        return self.executor.run(slice.texts[text], values, begun)
 
     def stored(self, name: str, *, locked: bool = False) -> Stored:
         """Return a group; `locked` until the transaction ends. Raises NotFound."""
@@ -67,8 +60,8 @@ class Groups:
     def states(self, name: str) -> dict[str, int]:
         """Return how many unfinished members a group has, by the states of the queue."""
         dialect, found = self.executor.dialect, self.run("states_of_group", group=name)
-        assert dialect.groups
-        return dict.fromkeys(dialect.groups.states, 0) | {dialect.letters[status]: int(n) for status, n in found}
+        slice: GroupsSlice = dialect.slice_of[GroupsSlice]
+        return dict.fromkeys(slice.states, 0) | {dialect.letters[status]: int(n) for status, n in found}
 
     def found(self, name: str, states: Collection[str]) -> list[tuple[Key, str]]:
         """Return the keys of a group's unfinished members in these states, each with its state."""
@@ -76,13 +69,20 @@ class Groups:
         # The application's transaction may see an old snapshot. A locking read, by an index on states, would miss those
         # alone that move meanwhile to a state that it has read.
         afresh = dialect.afresh if self.executor.store.in_transaction() else ""
-        for text in dict.fromkeys(dialect.records.members_of_group + how for how in ("", afresh)):
+        slice: GroupsSlice = dialect.slice_of[GroupsSlice]
+        for text in dict.fromkeys(slice.texts["members_of_group"] + how for how in ("", afresh)):
             rows = self.executor.run(text, {"group": name})
             found |= {tuple(parts): dialect.letters[status] for *parts, status in rows}
         return [(parts, state) for parts, state in found.items() if state in states]
 
+    def graph(self, name: str) -> Graph:
+        """Return the graph of a group's first members, by their keys."""
+        slice: GroupsSlice = self.executor.dialect.slice_of[GroupsSlice]
+        rows = self.run("first_members", group=name, n=MOST + 1)
+        return graph_of(self.tasks, rows, self.run("links", group=name, n=10 * MOST) if slice.texts["links"] else ())
+
     def forget(self, which: str) -> None:
-        """Delete groups by the text `which` of records.sql, and end the pauses of those that are gone."""
+        """Delete groups by the text `which` of groups.sql, and end the pauses of those that are gone."""
         self.run(which)
         self.run("drop_group_pauses")  # also one that another process has just made, which this one does not know yet
         self.executor.store.after_commit(self.pauses.read_after_commit)

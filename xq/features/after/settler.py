@@ -4,50 +4,47 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from xq.core.compile import Selector
 from xq.core.errors import BadType, BadValue, NotFound, shown
 from xq.core.kinds import Row
 from xq.core.machine import ENDED
 from xq.core.options import seconds_of
-from xq.core.values import Key, Tasks, chunks
+from xq.core.values import Key, chunks
 from xq.database.transactions import in_parts
 from xq.engine.executor import Begun
+from xq.engine.pauses import Pauses
+from xq.engine.settle import Linking, Put, Settler
 from xq.engine.steps import PER_MOVE, Steps
+from xq.features.after.slice import AfterSlice
 
 ON_FAILURE: Final = ("hold", "kill", "run")  # first the default
 PER_LINK: Final = 200  # links per INSERT
 WAITS: Final = "W"
 
-Put = Callable[[Sequence[object]], list[Any]]
 
-
-class Waits(NamedTuple):
-    """What a put says of the tasks' parents."""
-
-    parents: list[Key]
-    how: str  # what the role after holds: on_failure, and the task's own delay
-    chain: bool
-
-
-class Dependants:
+class Dependants(Settler):
     """The dependants of one queue."""
 
-    def __init__(self, tasks: Tasks[Any], steps: Steps) -> None:
-        self.tasks, self.steps, self.machine, self.executor = tasks, steps, steps.machine, steps.executor
+    def __init__(self, steps: Steps, _: Pauses) -> None:
+        self.tasks, self.steps, self.machine, self.executor = steps.tasks, steps, steps.machine, steps.executor
         self.log = logging.getLogger(f"xq.{steps.store.name}")
         self._settles = threading.local()  # has `now` while this thread settles, also what it kills itself
         self._seen: Key = ()  # the last dependant of the last look
         self._refused: set[Key] = set()  # whose refused move was logged
 
+    @property
+    def _links(self) -> AfterSlice:
+        slice: AfterSlice = self.executor.dialect.slice_of[AfterSlice]
+        return slice
+
     # put
 
-    def waits(self, options: dict[str, Any]) -> Waits | None:
-        """Remove from a put's options what concerns parents, and return it. Raises BadValue and BadType."""
+    def linking(self, options: dict[str, Any]) -> Linking | None:
         if options.keys().isdisjoint(("after", "on_failure", "chain")):
             return None
         after, word, chain = options.pop("after", None), options.pop("on_failure", None), options.pop("chain", False)
@@ -66,23 +63,26 @@ class Dependants:
             unit.flush()  # a parent may be pending in the session
         parents = after if isinstance(after, (list, set, frozenset)) else [after] * (after is not None)
         keys = dict.fromkeys(self.tasks.identify(parent)[0] for parent in parents)
-        return Waits([*keys], f"{word or ON_FAILURE[0]} {delay!r}" if delay else word or ON_FAILURE[0], chain)
+        how = f"{word or ON_FAILURE[0]} {delay!r}" if delay else word or ON_FAILURE[0]
+        return Linking("after", how, partial(self._put, [*keys], chain))
 
-    def put(self, tasks: Sequence[object], waits: Waits, put_now: Put, put_waiting: Put) -> list[Any]:
+    def _put(
+        self, parents: list[Key], chain: bool, tasks: Sequence[object], put_now: Put, put_waiting: Put
+    ) -> list[Any]:
         """Put tasks, those that wait for others by the second function. Raises NotFound for an unknown parent."""
 
         def put_all() -> list[Any]:
-            parents = self._unfinished(waits.parents)
-            ready = 0 if parents else 1 if waits.chain else len(tasks)
+            unfinished = self._unfinished(parents)
+            ready = 0 if unfinished else 1 if chain else len(tasks)
             parts = (put_now, tasks[:ready]), (put_waiting, tasks[ready:])
             done = [task for put, some in parts if some for task in put(some)]
             keys = [self.tasks.identify(task)[0] for task in done]
-            first = keys[:1] if waits.chain else keys
-            links = [(*parent, *key, state) for key in first for parent, state in parents.items()]
-            if waits.chain:
+            first = keys[:1] if chain else keys
+            links = [(*parent, *key, state) for key in first for parent, state in unfinished.items()]
+            if chain:
                 links += [(*parent, *key, "") for parent, key in pairwise(keys)]
             self._link(links)
-            if any(parents.values()):  # one has failed already
+            if any(unfinished.values()):  # one has failed already
                 self._settle(self._found(first, child=True))
             return done
 
@@ -91,7 +91,7 @@ class Dependants:
     def _unfinished(self, parents: list[Key]) -> dict[Key, str]:
         """Lock tasks until the transaction ends. Return those that have not ended well, with their links' state."""
         dialect = self.executor.dialect
-        one, listed = (dialect.queries.look_at_parents(several) for several in (False, True))
+        one, listed = (self._links.parents_locked(several) for several in (False, True))
         rows = self.steps.rows_of(sorted(parents), one, listed)
         found = {self.tasks.app_key_of(row): dialect.state(row) for row in rows}
         states = {parts: found.get(self.tasks.app_key(parts)) for parts in parents}
@@ -108,7 +108,7 @@ class Dependants:
             values = {
                 f"{name}{n}": part for n, link in enumerate(batch) for name, part in zip(names, link, strict=True)
             }
-            executor.run(executor.dialect.links.insert(len(batch)), values)
+            executor.run(self._links.insert(len(batch)), values)
 
     # settle
 
@@ -119,7 +119,7 @@ class Dependants:
 
     def look(self, within: bool) -> int:
         """Settle what no trigger and no call has: after writes of other programs, lost races and failures."""
-        settled, queries = 0, self.executor.dialect.links.queries
+        settled, queries = 0, self._links.queries
         while True:
             beyond = {f"p{i}": part for i, part in enumerate(self._seen)}
             rows = self.executor.run(queries["beyond" if beyond else "first"], {"n": PER_MOVE, **beyond})
@@ -131,8 +131,8 @@ class Dependants:
                 return settled
 
     def _found(self, keys: Sequence[Key], child: bool = False) -> list[Row]:
-        """Return the dependants of ended tasks, or with `child` those with these keys; see `Links`."""
-        queries, by = self.executor.dialect.links.queries, "child" if child else "parent"
+        """Return the dependants of ended tasks, or with `child` those with these keys; see `AfterSlice.queries`."""
+        queries, by = self._links.queries, "child" if child else "parent"
         return self.steps.rows_of(keys, queries[by], queries[f"{by} listed"])
 
     def _settle(self, rows: list[Row]) -> int:
