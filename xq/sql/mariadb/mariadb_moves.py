@@ -15,6 +15,7 @@ from xq.core.machine import Guard
 from xq.drivers.mariadb import as_transaction
 from xq.sql.named import filled
 from xq.sql.server import ServerMoves
+from xq.sql.terms import UNIQUE
 
 TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 4), '{PART}', xq_now, '{PART}')"  # the context at that time
 PER_CHANGE = 999  # rows that one statement changes by key: given 1,000 keys, MariaDB reads and locks the whole table
@@ -245,9 +246,9 @@ class MariadbMoves(ServerMoves):
     def unless_duplicate(self, guard: Guard) -> str:
         return ""  # an error rolls back the statement, not the transaction
 
-    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
+    def is_duplicate(self, refusal: str) -> bool:
         # The driver's error shows its message as Python does, which escapes a quote if both kinds occur.
-        return f"{self.terms.name(guard.name)}'" in refusal.replace("\\'", "'")
+        return f"{self.terms.name(UNIQUE)}'" in refusal.replace("\\'", "'")
 
     def unique_column(self, guard: Guard) -> tuple[str, str]:
         return self.terms.quote(self.terms.name("held")), f"CONVERT({self.terms.as_text(':unique')} USING ascii)"
