@@ -113,11 +113,11 @@ class TaskMoves(ABC):
 
     @property
     def lock_task(self) -> str:
-        """SQL that locks a key's task against moves until the transaction ends.
+        """SQL that locks a key's task until the transaction ends, and returns a row if it has. It does not wait.
 
-        With row locks it does not wait, and returns a row if it has locked the task.
+        It is "" without row locks: the transaction has locked all.
         """
-        return self.terms.begin_writing
+        return ""
 
     def lock_all(self, states: Iterable[str]) -> str:
         """Return SQL that locks the tasks in some states against moves until the transaction ends."""

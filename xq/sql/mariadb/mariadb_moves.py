@@ -13,13 +13,13 @@ from xq.core.connections import Connection, Run
 from xq.core.kinds import Row, Values
 from xq.core.machine import Guard
 from xq.drivers.mariadb import as_transaction
+from xq.sql.mariadb.mariadb_language import BRIEFLY
 from xq.sql.named import filled
 from xq.sql.server import ServerMoves
 from xq.sql.terms import UNIQUE
 
 TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 4), '{PART}', xq_now, '{PART}')"  # the context at that time
 PER_CHANGE = 999  # rows that one statement changes by key: given 1,000 keys, MariaDB reads and locks the whole table
-BRIEFLY: Final = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
 LOCKS_GAPS: Final = "@@tx_isolation = 'REPEATABLE-READ'"  # at SERIALIZABLE each read locks
 PASSED: Final = 1_000  # locked rows that a statement in the application's transaction passes over
 ONE: Final = frozenset({"key", "first"})  # the modes that select one row
