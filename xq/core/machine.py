@@ -32,7 +32,6 @@ LONGEST: Final = 10_000_000_000.0
 # single-precision column holds it exactly.
 FOREVER: Final = 2.0**100
 EXPIRIES: Final = ("ttl", "lifetime")  # the events that end a task which nobody has taken in time
-LIMITED: Final = ("utube", "rate")  # the features whose limits may be changed while programs run
 MOST_SINGLE: Final = 1_000  # values that have limits of their own
 Lasts = Annotated[timedelta, Interval(gt=timedelta(0), le=timedelta(seconds=LONGEST))]
 Seconds = Annotated[float, Interval(gt=0, le=LONGEST)] | Lasts
