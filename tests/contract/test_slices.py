@@ -65,3 +65,14 @@ def test_a_guard_of_the_users_own_bounds_how_many_tasks_there_are(make):
     assert Task.put(task())
     with pytest.raises(xq.Conflict, match="how many tasks there may be"):
         make({"capacity": own, "limit": 5})
+
+
+def test_a_guard_of_the_users_own_lets_one_task_have_a_value(make):
+    own = xq.Feature("once", needs=("unique",), guards=(xq.Guard("once", "unique", states="RT", checks="single"),))
+    Task = make({"once": own}, roles=("unique",))
+    Task.put(task(job="a"))
+    with pytest.raises(xq.Duplicate, match="on_conflict='skip'"):
+        Task.put(task(job="a"))
+    assert Task.put(task(job="a"), on_conflict="skip").job == "a"
+    Task.take().ack()
+    assert Task.put(task(job="a"))

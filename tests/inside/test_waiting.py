@@ -60,7 +60,7 @@ def test_a_put_that_is_refused_leaves_nobody_waiting(make):
 def test_a_call_that_no_token_helps_sleeps_past_the_time_of_the_next_token(make_live):
     Task = make_live({"rate": "1/d", "limit": 2})
     Task.xq.put_many([task(), task()])
-    Task.xq.parts.takes.steps.rates.opens_at = 0.0  # the time has passed, and no take has looked since
+    Task.xq.parts.takes.steps.opening.at = 0.0  # the time has passed, and no take has looked since
 
     def sleep_of(steps):
         answer = None

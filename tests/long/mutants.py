@@ -105,8 +105,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a second task with the value is an error of the ORM",
         "xq/engine/executor.py",
-        "and binding.dialect.moves.is_duplicate(unique, str(last))",
-        "and not binding.dialect.moves.is_duplicate(unique, str(last))",
+        "and binding.dialect.moves.is_duplicate(str(last))",
+        "and not binding.dialect.moves.is_duplicate(str(last))",
         "contract/core/test_unique.py::test_what_returns_to_a_state_where_its_value_is_taken_is_a_duplicate",
     ),
     Mutant(

@@ -126,8 +126,8 @@ def test_every_package_is_in_the_wheel():
 
 # where a feature stands
 
-# The features with limits, the roles, the tables of all queues and the columns that indexes bring have names.
-LISTS = {"core/machine.py", "core/schema.py", "operators/terms.py", "sql/shared.py", "sql/mariadb/mariadb_objects.py"}
+# The roles, the tables of all queues and the columns that indexes bring have names.
+LISTS = {"core/schema.py", "operators/terms.py", "sql/shared.py", "sql/mariadb/mariadb_objects.py"}
 # Of these the slice has what triggers write alone: the rest of xq asks for their settings, roles and side tables.
 EFFECTS_ALONE = {"guard", "history"}
 MEANS_MORE = {"after"}  # a word that the rest of xq has for moments and ids, too

@@ -32,7 +32,6 @@ LONGEST: Final = 10_000_000_000.0
 # single-precision column holds it exactly.
 FOREVER: Final = 2.0**100
 EXPIRIES: Final = ("ttl", "lifetime")  # the events that end a task which nobody has taken in time
-LIMITED: Final = ("utube", "rate")  # the features whose limits may be changed while programs run
 MOST_SINGLE: Final = 1_000  # values that have limits of their own
 Lasts = Annotated[timedelta, Interval(gt=timedelta(0), le=timedelta(seconds=LONGEST))]
 Seconds = Annotated[float, Interval(gt=0, le=LONGEST)] | Lasts
@@ -104,7 +103,7 @@ class Transition:
     due: str = ""  # the column with the time at which the event happens by itself
     by: str = ""  # the feature that brought the row
     writes: tuple[tuple[str, Any], ...] = ()  # roles and values that it writes beside those of the entered state
-    loses: bool = False  # it ends a task whose last take was lost, and no caller runs it
+    loses: int = 0  # it ends a task of which so many takes were lost, and no caller runs it
 
     @property
     def prolongs(self) -> bool:
@@ -204,7 +203,6 @@ class Settings:
     groups: bool = False  # whether tasks may be members of groups
     history: float | None = None  # for how many seconds transitions are kept as rows; math.inf: forever
     highest_first: bool = False  # whether takes begin with the highest priority
-    most_lost: int | None = None  # how many takes of a task may be lost: the last one runs the row that `writes`
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +342,8 @@ class Machine:
             for guard in feature.guards:
                 if guard.checks:
                     claim(feature.name, "guard", guard.checks, what=CHECKS[guard.checks])
+            if any(row.loses for row in feature.transitions):
+                claim(feature.name, "loses", what="how many takes of a task may be lost")
             if feature.slice and feature.slice.charges:
                 claim(feature.name, "charges", what="what a take charges")
         self.brings = [item for feature in self.features for item in feature.brings.items()]

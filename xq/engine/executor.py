@@ -228,12 +228,7 @@ class Executor(Transactions):
             self.explain(last)
             if isinstance(last, BadValue):
                 self._name_the_field(binding, step.statement, values, last)
-            unique = self.definition.machine.single
-            if (
-                unique
-                and self.store.classify(last) in REFUSALS
-                and binding.dialect.moves.is_duplicate(unique, str(last))
-            ):
+            if self.store.classify(last) in REFUSALS and binding.dialect.moves.is_duplicate(str(last)):
                 raise Duplicate(self.store.name) from last
             raise
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from xq.core.acting import By
 from xq.core.errors import BadType, BadValue, ConfigurationError, FeatureOff, is_integer, shown
 from xq.core.kinds import INTEGERS, fits_a_column
-from xq.core.machine import LIMITED, Guard, LimitValue
+from xq.core.machine import Guard, LimitValue
 from xq.engine.executor import Executor
 
 
@@ -53,12 +53,14 @@ class Limits:
         return label
 
     def _guard(self, feature: str) -> Guard:
-        if feature not in LIMITED:
-            raise BadValue(f"the features {' and '.join(LIMITED)} have limits, not {shown(feature)}")
-        guard = self.executor.definition.machine.guard(feature)
-        if guard is None:
+        definition = self.executor.definition
+        for guard in definition.machine.limited:
+            if guard.name == feature:
+                return guard
+        known = definition.catalogue().events["set_limit"]
+        if feature in known:
             raise FeatureOff(f"a limit of {feature!r} needs the feature: add it to features=", feature=feature)
-        return guard
+        raise BadValue(f"the features {' and '.join(known)} have limits, not {shown(feature)}")
 
     def _value(self, guard: Guard, value: object) -> str | None:
         if value is None:

@@ -167,15 +167,19 @@ class NamedMoves(Generic[T]):
         local = self.executor.dialect.is_local
         return not local and self.store.classify(error) is ErrorKind.LOCKED and not self.store.in_transaction()
 
+    def lock(self, parts: Key) -> bool:
+        """Lock a task until the transaction ends. Do not wait: return False if another transaction has locked it."""
+        sql = self.executor.dialect.moves.lock_task
+        return not sql or bool(self.executor.run(sql, named(parts)))
+
     def if_free(self, task: Taken, move: Callable[[], object]) -> bool:
         """Run a move of a task, unless another transaction has locked its row. Return whether it did.
 
         Raises NotFound, WrongState and NotOwner as `one`, and none while the row is locked.
         """
-        dialect = self.executor.open().dialect
 
         def run() -> bool:
-            if not dialect.is_local and not self.executor.run(dialect.moves.lock_task, named(task.parts)):
+            if not self.lock(task.parts):
                 self.look(task.parts)  # raises NotFound
                 return False
             move()

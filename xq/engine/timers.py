@@ -142,10 +142,10 @@ class UnattendedMoves:
         begun = self.executor.begin()
         step = self.steps.move(begun[1], event, which, transition)
         rows = self.executor.run(step, {**self.executor.values(), **values}, begun, caught=caught)
-        if rows and transition is self.machine.last_take:
+        if rows and transition.loses:
             keys = ", ".join(shown(self.tasks.app_key_of(row)) for row in rows[:NAMED])
             told = f"{keys}{' ...' * (len(rows) > NAMED)} {'were' if len(rows) > 1 else 'was'}"
-            self.log.error("task %s %s", told, never_finished(self.machine.settings.most_lost or 1))
+            self.log.error("task %s %s", told, never_finished(transition.loses))
         return len(rows)
 
     def _in_parts(

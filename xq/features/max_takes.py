@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from annotated_types import Gt, Le
 
 from xq.core.errors import ConfigurationError, is_integer, shown
-from xq.core.machine import KEEP, READY, TAKEN, Column, Feature, Settings, Transition
+from xq.core.machine import KEEP, READY, TAKEN, Column, Feature, Transition
 from xq.core.words import never_finished
 
 MOST = 1_000_000
@@ -31,8 +31,7 @@ def max_takes(n: Annotated[int, Gt(0), Le(MOST)] | Mapping[str, Any] = 5) -> Fea
         "max_takes",
         needs=("lost",),
         requires=("buried",) if to == "B" else (),
-        transitions=(Transition(TAKEN, "max_takes", to, writes=writes, loses=True),),
+        transitions=(Transition(TAKEN, "max_takes", to, writes=writes, loses=most),),
         columns=(Column("lost", at={READY: KEEP, TAKEN: KEEP, "W": KEEP}, otherwise=0),),
-        settings=Settings(most_lost=most),
         structure={"n": most, "to": to},
     )

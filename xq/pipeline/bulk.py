@@ -340,7 +340,7 @@ class _Put:
         try:
             put = len(self._run(alike, n)(self.store.ready(), values))
         except Exception as error:
-            if unique is None or not dialect.moves.is_duplicate(unique, str(error)):
+            if not dialect.moves.is_duplicate(str(error)):
                 raise
             put = 0  # MariaDB, which has undone the statement
         if put == n or (put and bulk.on_conflict == "skip"):

@@ -19,7 +19,7 @@ from xq.core.kinds import ErrorKind, Row, T
 from xq.core.machine import ABSENT, TAKEN
 from xq.core.options import NONE, Span, seconds_of
 from xq.core.tokens import owner_of
-from xq.core.values import Key, named
+from xq.core.values import Key
 from xq.engine.insert import Inserts
 from xq.engine.named import NamedMoves
 from xq.engine.take import Takes
@@ -341,10 +341,7 @@ class Waiting(Generic[T]):
     def _begin_at_once(self, caller: EndWaiter, named_task: Callable[[], Key], locked: bool) -> tuple[Row, str, bool]:
         opened = self.executor.open()
         named_parts = named_task()
-        if not locked:  # yet: without row locks the transaction has locked all
-            locked = opened.dialect.is_local or bool(
-                self.executor.run(opened.dialect.moves.lock_task, named(named_parts))
-            )
+        locked = locked or self.named.lock(named_parts)
         row, state = self.named.look(named_parts)
         caller.row = row
         if not locked or state not in self.machine.pending:

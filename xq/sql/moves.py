@@ -17,6 +17,7 @@ from xq.core.tokens import UUID_LENGTH
 from xq.sql.heads import Heads
 from xq.sql.named import filled
 from xq.sql.rows import Rows
+from xq.sql.terms import UNIQUE
 
 
 class TaskMoves(ABC):
@@ -112,11 +113,11 @@ class TaskMoves(ABC):
 
     @property
     def lock_task(self) -> str:
-        """SQL that locks a key's task against moves until the transaction ends.
+        """SQL that locks a key's task until the transaction ends, and returns a row if it has. It does not wait.
 
-        With row locks it does not wait, and returns a row if it has locked the task.
+        It is "" without row locks: the transaction has locked all.
         """
-        return self.terms.begin_writing
+        return ""
 
     def lock_all(self, states: Iterable[str]) -> str:
         """Return SQL that locks the tasks in some states against moves until the transaction ends."""
@@ -128,9 +129,7 @@ class TaskMoves(ABC):
         values = [filled(value, unique=f":unique{i}") for i in range(n)]
         number = f"CASE {column} {' '.join(f'WHEN {value} THEN {i}' for i, value in enumerate(values))} END"
         held = f"{column} IN ({', '.join(values)}) AND {self.terms.in_states(self.terms.guarded_states(guard))}"
-        return (
-            f"SELECT {self.terms.columns}, {number} FROM {self.terms.read_by(guard.name)} WHERE {held}{self.terms.lock}"
-        )
+        return f"SELECT {self.terms.columns}, {number} FROM {self.terms.read_by(UNIQUE)} WHERE {held}{self.terms.lock}"
 
     def unique_column(self, guard: Guard) -> tuple[str, str]:
         """Return the column in which unique values are compared, and `:unique` as its value."""
@@ -239,12 +238,10 @@ class TaskMoves(ABC):
             "(" + ", ".join([*(f"{value}_{i}" for value in brought.values()), *roles.values()]) + ")"
             for i in range(count)
         )
-        values, conflict, admitted = f"VALUES {rows}", "", ""
-        for guard in self.terms.machine.guards if guarded else ():
-            if guard.checks == "room":
-                values, admitted = self.limited(rows, guard)
-            elif guard.checks == "single":
-                conflict = self.unless_duplicate(guard)
+        machine, values, admitted = self.terms.machine, f"VALUES {rows}", ""
+        if guarded and machine.room:
+            values, admitted = self.limited(rows, machine.room)
+        conflict = self.unless_duplicate(machine.single) if guarded and machine.single else ""
         return Statement(
             f"INSERT INTO {self.terms.table_in_schema} ({', '.join([*brought, *roles])}) {values}{conflict} "
             f"RETURNING {self.terms.columns}",
@@ -309,8 +306,8 @@ class TaskMoves(ABC):
         return f" ON CONFLICT ({self.terms.roles[guard.role]}) WHERE {held} DO NOTHING"
 
     @abstractmethod
-    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
-        """Return whether a database error's message names the guard's unique index."""
+    def is_duplicate(self, refusal: str) -> bool:
+        """Return whether a database error's message names the index by which one task has a value."""
 
     @abstractmethod
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:

@@ -145,10 +145,9 @@ class Rows(Terms):
 
     def lost(self, rows: Selector) -> str:
         """Return the condition that the task's take is, or is not yet, the last that may be lost; "" for any."""
-        if not (rows.lost and self.machine.settings.most_lost):
+        if not (rows.lost and (last := self.machine.last_take)):
             return ""
-        before = self.machine.settings.most_lost - 1
-        return f" AND COALESCE({self.roles['lost']}, 0) {'>=' if rows.lost == 'last' else '<'} {before}"
+        return f" AND COALESCE({self.roles['lost']}, 0) {'>=' if rows.lost == 'last' else '<'} {last.loses - 1}"
 
     def due(self, rows: Selector) -> str:
         """Return the condition that a task is due; by a role that holds no time, that it has a value."""

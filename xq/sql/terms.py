@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from xq.core.compile import Statement
 from xq.core.connections import Connection, Connections, Run
@@ -17,6 +17,8 @@ from xq.core.kinds import HISTORY, Field, Kind, Row, Table, Values, beside
 from xq.core.machine import ABSENT, Guard, Machine
 from xq.sql.language import Language
 from xq.sql.shared import SharedSql
+
+UNIQUE: Final = "unique"  # the suffix of the index by which one task has a value, whatever its guard is called
 
 
 class Terms(Language):

@@ -79,10 +79,10 @@ class FailedAttempts(Generic[T]):
         self._worker.deaths.append(key)
         ends = not self._most and self._worker.deaths.count(key) >= DEATHS
         last = f", the last of {DEATHS} deaths" if ends else ""
-        if (row := machine.last_take) and (most := machine.settings.most_lost):
+        if row := machine.last_take:
             attempt.lost = int(self._moves.tasks.in_role(attempt.task, "lost") or 0) + 1
-            ends = attempt.lost >= most
-            last = f": it was {never_finished(most)}" if ends else ""
+            ends = attempt.lost >= row.loses
+            last = f": it was {never_finished(row.loses)}" if ends else ""
         why = f"the worker process {'was ' * cause.startswith('killed')}{cause}{at}{last}"
         if ends and row and row.target == ABSENT:
             self._log.error("task %s is deleted: %s", self._calls.key(attempt.taken), why)

@@ -365,8 +365,13 @@ def made(db):
     return db.get_tables(), db.get_indexes("task"), db.get_columns("task")
 
 
+ONCE = xq.Feature("once", guards=(xq.Guard("once", "unique", states="RT", checks="single"),))
+
+
 @pytest.mark.parametrize(
-    "features", [FEATURES, {"history": True}, {"unique": True}, {"utube": True}, {"limit": 5}], ids=str
+    "features",
+    [FEATURES, {"history": True}, {"unique": True}, {"once": ONCE}, {"utube": True}, {"limit": 5}],
+    ids=lambda features: " ".join(features),
 )
 def test_uninstall_leaves_the_plain_table(make, features):
     model = plain(make)

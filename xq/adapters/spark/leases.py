@@ -111,8 +111,8 @@ class Leases:
 
     def fail(self, keys: Iterable[Any]) -> None:
         """With the feature max_takes, let the end count these takes as lost, as if the process had died."""
-        settings = self._queue.machine.settings
-        if settings.most_lost and settings.reaped:
+        machine = self._queue.machine
+        if machine.last_take and machine.settings.reaped:
             self._failed.update(keys)
 
     def end(self) -> None:

@@ -207,9 +207,9 @@ class InstanceRules:
 
     def _failed(self, context: Any) -> Duplicate | None:
         """Return what is raised in place of the database's refusal of a unique value."""
-        unique, binding = self.unique, self.parts.inserts.executor.binding
-        refused = isinstance(context.sqlalchemy_exception, exc.IntegrityError) and unique and binding
-        is_mine = refused and binding.dialect.moves.is_duplicate(unique, str(context.original_exception))
+        binding = self.parts.inserts.executor.binding
+        refused = isinstance(context.sqlalchemy_exception, exc.IntegrityError) and binding
+        is_mine = refused and binding.dialect.moves.is_duplicate(str(context.original_exception))
         return Duplicate(self.store.name) if is_mine else None
 
 

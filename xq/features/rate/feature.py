@@ -53,8 +53,15 @@ def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
     guard = Guard("rate", by or "", limits=limits, limit=read)
     structure = {"by": by} if by else {}
     whole = common | structure | ({"of": of} if of else {})
-    needs = (by,) if by else ()
-    return Feature("rate", needs, guards=(guard,), structure=structure or True, given=whole, slice=RateSlice)
+    return Feature(
+        "rate",
+        needs=(by,) if by else (),
+        guards=(guard,),
+        structure=structure or True,
+        given=whole,
+        methods=("set_limit",),
+        slice=RateSlice,
+    )
 
 
 def _bucket(given: Mapping[str, Any], common: Mapping[str, Any]) -> LimitValue:

@@ -43,7 +43,13 @@ def utube(on: On | Annotated[int, Gt(0), Le(MOST)] | Mapping[str, Any] = True) -
     )
     given = {"n": most, **structure} | ({"of": of} if of else {})
     return Feature(
-        "utube", needs=("utube",), guards=(guard,), structure=structure or True, given=given, slice=UtubeSlice
+        "utube",
+        needs=("utube",),
+        guards=(guard,),
+        structure=structure or True,
+        given=given,
+        methods=("set_limit",),
+        slice=UtubeSlice,
     )
 
 

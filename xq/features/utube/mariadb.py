@@ -11,9 +11,9 @@ from xq.core.connections import Connections, Runs
 from xq.features.utube.heads import EMPTY, HeadChange
 from xq.features.utube.server import FULL, OPEN, DirtyHead, ServerHeads
 from xq.sql.heads import ByKey
+from xq.sql.mariadb.mariadb_language import AT_ONCE
 from xq.sql.sql_file import filled_in, texts
 
-AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 UNLESS_LOCKED = (  # the next statement follows one that would wait, if the server did not roll back the transaction
     "DECLARE CONTINUE HANDLER FOR 1205 IF @@innodb_rollback_on_timeout THEN RESIGNAL; END IF"
 )

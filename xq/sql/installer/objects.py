@@ -17,6 +17,7 @@ from xq.sql.installer.views import views
 from xq.sql.rows import Rows
 from xq.sql.shared import TUBES
 from xq.sql.sql_file import Holes, filled_in, statements, texts
+from xq.sql.terms import UNIQUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class Objects(ABC):
             found[self.terms.index_of_taken] = (self.terms.owner_for_range, taken, False)
         if single := self.terms.machine.single:
             held = self.terms.in_states(self.terms.guarded_states(single))
-            found[single.name] = (self.terms.roles[single.role], held, True)
+            found[UNIQUE] = (self.terms.roles[single.role], held, True)
         return found
 
     def made(self, kind: str, suffix: str, *create: str) -> Object:

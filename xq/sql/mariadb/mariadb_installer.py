@@ -91,8 +91,8 @@ class MariadbInstaller(ServerInstaller):
     }
 
     def not_online(self, store: Connections) -> str:
-        if self.terms.machine.single:
-            return "MariaDB copies the table to add the stored column of the feature 'unique': call install()"
+        if unique := self.terms.machine.single:
+            return f"MariaDB copies the table to add the stored column of the feature {unique.name!r}: call install()"
         for (what,) in store.execute(
             "SELECT 'a FULLTEXT or SPATIAL index' FROM information_schema.statistics WHERE index_type IN ('FULLTEXT', "
             f"'SPATIAL') AND {self._mine} UNION ALL SELECT 'system versioning' FROM information_schema.tables "

@@ -18,6 +18,10 @@ from xq.sql.server import ServerLanguage
 from xq.sql.session_connection import SessionSql
 from xq.sql.shared import ALIVE, SharedSql
 
+# Stand before a statement that waits for a locked row for a second at most, or not at all.
+BRIEFLY = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
+AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
+
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACT_TEXT = Form("CONVERT({} USING utf8mb4) COLLATE utf8mb4_nopad_bin")
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
@@ -104,7 +108,7 @@ class MariadbLanguage(ServerLanguage):
         forget="",
         time=SERVER_TIME,
         unless_there=" ON DUPLICATE KEY UPDATE uuid = uuid",
-        nowait="SET STATEMENT innodb_lock_wait_timeout = 0 FOR ",
+        nowait=AT_ONCE,
         # The pauses grow from 1 to 20 ms. Outside of a SELECT, InnoDB would lock what it reads.
         watch="BEGIN NOT ATOMIC DECLARE xq_found BOOLEAN; DECLARE xq_pause DOUBLE DEFAULT 0.001; "
         "DECLARE xq_end DOUBLE DEFAULT @@timestamp + 5; REPEAT DO SLEEP(xq_pause); "

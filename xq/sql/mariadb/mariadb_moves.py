@@ -13,12 +13,13 @@ from xq.core.connections import Connection, Run
 from xq.core.kinds import Row, Values
 from xq.core.machine import Guard
 from xq.drivers.mariadb import as_transaction
+from xq.sql.mariadb.mariadb_language import BRIEFLY
 from xq.sql.named import filled
 from xq.sql.server import ServerMoves
+from xq.sql.terms import UNIQUE
 
 TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 4), '{PART}', xq_now, '{PART}')"  # the context at that time
 PER_CHANGE = 999  # rows that one statement changes by key: given 1,000 keys, MariaDB reads and locks the whole table
-BRIEFLY: Final = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
 LOCKS_GAPS: Final = "@@tx_isolation = 'REPEATABLE-READ'"  # at SERIALIZABLE each read locks
 PASSED: Final = 1_000  # locked rows that a statement in the application's transaction passes over
 ONE: Final = frozenset({"key", "first"})  # the modes that select one row
@@ -245,9 +246,9 @@ class MariadbMoves(ServerMoves):
     def unless_duplicate(self, guard: Guard) -> str:
         return ""  # an error rolls back the statement, not the transaction
 
-    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
+    def is_duplicate(self, refusal: str) -> bool:
         # The driver's error shows its message as Python does, which escapes a quote if both kinds occur.
-        return f"{self.terms.name(guard.name)}'" in refusal.replace("\\'", "'")
+        return f"{self.terms.name(UNIQUE)}'" in refusal.replace("\\'", "'")
 
     def unique_column(self, guard: Guard) -> tuple[str, str]:
         return self.terms.quote(self.terms.name("held")), f"CONVERT({self.terms.as_text(':unique')} USING ascii)"

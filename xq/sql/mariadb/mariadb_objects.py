@@ -11,6 +11,7 @@ from xq.core.acting import LONGEST_REASON, PART
 from xq.core.tokens import UUID_LENGTH
 from xq.sql.effects import on_mariadb, written
 from xq.sql.installer.objects import Object, Objects
+from xq.sql.terms import UNIQUE
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
@@ -85,7 +86,7 @@ class MariadbObjects(Objects):
         if kind != "index":
             return super().drop(kind, name)
         # With its column, also the one from an earlier definition.
-        column = {self.terms.name("unique"): "held", self.terms.name("utube"): "turn"}.get(name)
+        column = {self.terms.name(UNIQUE): "held", self.terms.name("utube"): "turn"}.get(name)
         dropped = f"DROP INDEX IF EXISTS {self.terms.quote(name)}"
         if column:
             dropped += f", DROP COLUMN IF EXISTS {self.terms.quote(self.terms.name(column))}"

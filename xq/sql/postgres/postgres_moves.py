@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from xq.core.compile import Change, Selector, Statement
-from xq.core.machine import Guard
 from xq.sql.server import Server, ServerMoves
+from xq.sql.terms import UNIQUE
 
 
 class PostgresMoves(ServerMoves):
@@ -61,5 +61,5 @@ class PostgresMoves(ServerMoves):
         rows = f"SELECT 1 FROM {self.terms.table_in_schema} WHERE {self.terms.in_states(states)}{self.terms.lock}"
         return f"SELECT COUNT(*) FROM ({rows}) AS held"
 
-    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
-        return f'"{self.terms.name(guard.name)}"' in refusal
+    def is_duplicate(self, refusal: str) -> bool:
+        return f'"{self.terms.name(UNIQUE)}"' in refusal

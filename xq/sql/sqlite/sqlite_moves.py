@@ -7,17 +7,16 @@ from typing import Any
 from xq.core.compile import Statement
 from xq.core.connections import Connection, Run
 from xq.core.kinds import Row
-from xq.core.machine import Guard
 from xq.sql.moves import TaskMoves
 
 
 class SqliteMoves(TaskMoves):
     """It has one writer at a time, so a statement chooses its rows without locking them."""
 
-    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
-        return refusal.endswith(
-            f"UNIQUE constraint failed: {self.terms.source.name}.{self.terms.source.roles[guard.role].column}"
-        )
+    def is_duplicate(self, refusal: str) -> bool:
+        source, unique = self.terms.source, self.terms.machine.single
+        column = unique and source.roles[unique.role].column
+        return unique is not None and refusal.endswith(f"UNIQUE constraint failed: {source.name}.{column}")
 
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
         run = self.terms.query(statement.sql, statement.names, width)
