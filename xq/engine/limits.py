@@ -10,7 +10,7 @@ from uuid import UUID
 from xq.core.acting import By
 from xq.core.errors import BadType, BadValue, ConfigurationError, FeatureOff, is_integer, shown
 from xq.core.kinds import INTEGERS, fits_a_column
-from xq.core.machine import LIMITED, Guard, LimitValue
+from xq.core.machine import Guard, LimitValue
 from xq.engine.executor import Executor
 
 
@@ -53,10 +53,11 @@ class Limits:
         return label
 
     def _guard(self, feature: str) -> Guard:
-        if feature not in LIMITED:
-            raise BadValue(f"the features {' and '.join(LIMITED)} have limits, not {shown(feature)}")
-        guard = self.executor.definition.machine.guard(feature)
+        guard = next((guard for guard in self.executor.definition.machine.limited if guard.name == feature), None)
         if guard is None:
+            limited = self.executor.definition.catalogue().limited
+            if feature not in limited:
+                raise BadValue(f"the features {' and '.join(limited)} have limits, not {shown(feature)}")
             raise FeatureOff(f"a limit of {feature!r} needs the feature: add it to features=", feature=feature)
         return guard
 
