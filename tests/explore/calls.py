@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.explore.homes import World, nothing
+from tests.features import together
 from xq.testing import run_pending
 
 Does = Callable[[World], Any]
@@ -37,8 +38,7 @@ PRIORITY = {**PLAIN, "priority": True}
 EVENTS, GUARD = {**PLAIN, "events": True}, {**PLAIN, "guard": True}
 KEEPS = {**PLAIN, "keep": timedelta(seconds=20)}
 # Each call is also cut with all of these.
-ALL = {**UNIQUE, **FAIR, **LINKED, **GUARD, **EVENTS, "ttl": 500, "max_takes": 9, "limit": 300}
-ALL |= {"endless": True, "priority": "highest", "rate": {"limit": "1000/s", "burst": 1000}}
+ALL = together(**FAIR, priority="highest")
 
 
 @dataclass(frozen=True)

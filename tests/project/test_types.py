@@ -9,14 +9,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 
-import xq
 from tests.project.test_docs import program
 from tests.timing import in_sequence
-from xq.features import FEATURES
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -120,7 +117,3 @@ def test_a_type_checker_knows_the_tasks_and_the_sessions_of_sqlalchemy(tmp_path,
 @pytest.mark.parametrize("document", ["README.md", "docs/index.md"])
 def test_mypy_accepts_the_programs_of_the_first_pages(tmp_path, document):
     check(tmp_path, "mypy", program((ROOT / document).read_text()), "")
-
-
-def test_each_feature_has_its_type():
-    assert list(get_type_hints(xq.Features)) == list(FEATURES)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import xq
 from tests.timing import in_sequence
+from xq.features import FEATURES
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "xq").rglob("*.py"))
@@ -95,13 +96,18 @@ SQL = re.compile(
 )
 
 
-def sql_in(path: Path) -> list[str]:
-    """The SQL among the texts of a file, but for its docstrings and the windows of Spark."""
+def texts_in(path: Path) -> list[ast.Constant]:
+    """The texts of a file, but for its docstrings."""
     tree = ast.parse(path.read_text())
     documented = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))]
     docstrings = {id(node.body[0].value) for node in documented if node.body and isinstance(node.body[0], ast.Expr)}
     texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings]
-    found = [node for node in texts if isinstance(node.value, str) and SQL.search(node.value)]
+    return [node for node in texts if isinstance(node.value, str)]
+
+
+def sql_in(path: Path) -> list[str]:
+    """The SQL among the texts of a file, but for the windows of Spark."""
+    found = [node for node in texts_in(path) if SQL.search(str(node.value))]
     of_spark = "spark" in path.parts
     return [f"{path.name}:{node.lineno}" for node in found if not (of_spark and "PARTITION BY" in str(node.value))]
 
@@ -126,24 +132,74 @@ def test_every_package_is_in_the_wheel():
 
 # where a feature stands
 
-# The roles, the tables of all queues and the columns that indexes bring have names.
-LISTS = {"core/schema.py", "operators/terms.py", "sql/shared.py", "sql/mariadb/mariadb_objects.py"}
-# Of these the slice has what triggers write alone: the rest of xq asks for their settings, roles and side tables.
-EFFECTS_ALONE = {"guard", "history"}
-MEANS_MORE = {"after"}  # a word that the rest of xq has for moments and ids, too
+QUEUE = ("core", "engine", "sql", "database", "runtime", "workers", "drivers", "upgrading")
+# Of these names, which are words for other things as well, only texts that are no more than the name, conditions of SQL
+# files, and attributes of a queue's settings and roles count.
+PLAIN = {"after", "buried", "events", "groups", "guard", "history", "id", "keep", "limit", "rate", "unique"}
+# Features; the files that know them, beside their own folder and the public face; and why they may.
+KNOWN = (
+    ("after priority ttl ttr unique utube zombie", "core/schema.py", "roles, and that done tasks stay"),
+    ("after guard history lifetime retval ttl ttr unique", "core/machine.py", "roles, settings, expiries, claims"),
+    ("ttl ttr", "core/options.py", "the types of options"),
+    ("id", "core/compile.py core/values.py engine/insert.py upgrading/build.py upgrading/registry.py", "its setting"),
+    ("id", "core/kinds.py sql/terms.py sql/installer/views.py sql/postgres/postgres_dialect.py", "a column's name"),
+    ("priority", "core/kinds.py core/values.py upgrading/build.py", "the role that orders takes"),
+    ("keep", "upgrading/build.py upgrading/registry.py", "its value is a timedelta"),
+    ("retval", "core/values.py", "its setting: what methods return"),
+    ("not_check_session ttr", "core/words.py", "remedies in messages"),
+    ("ttr", "engine/named.py engine/timers.py sql/shared.sql sql/mariadb/shared.sql", "a ttr that rests"),
+    ("ttr", "runtime/lease.py workers/attempts.py workers/child.py workers/processes.py", "workers extend it"),
+    ("history ttr", "sql/installer/findings.py", "what doctor says"),
+    ("buried events history", "sql/installer/views.py", "names of views"),
+    ("history", "engine/history.py sql/queries.py sql/terms.py sql/sqlite/sqlite_queries.py", "reads and prunes it"),
+    ("history", "sql/sqlite/triggers.sql sql/postgres/triggers.sql sql/mariadb/triggers.sql", "its event context"),
+    ("history", "sql/sqlite/sqlite_installer.py sql/postgres/postgres_installer.py", "its table"),
+    ("history limit", "sql/installer/objects.py", "suffixes of side tables"),
+    (
+        "after groups guard history utube zombie",
+        "sql/installer/installation.py",
+        "what a new definition means for old rows",
+    ),
+    ("guard", "runtime/queue_maintenance.py", "its setting: what is logged"),
+    ("limit", "sql/limits.py sql/records.py", "the table of limits"),
+    ("unique utube", "sql/mariadb/mariadb_objects.py", "columns that indexes bring"),
+    ("utube", "sql/mariadb/mariadb_installer.py", "a message: when writes wait"),
+    ("rate", "sql/shared.py", "a table of all queues"),
+    ("unique", "engine/insert.py", "puts with on_conflict"),
+    ("groups", "engine/pauses.py", "its setting: groups may be paused"),
+    ("unique", "sql/terms.py", "the suffix of its index"),
+    (
+        "after",
+        "engine/history.py engine/settle.py sql/queries.py sql/mariadb/mariadb_language.py",
+        "a word for other things",
+    ),
+)
 
 
-def test_no_other_file_of_a_queue_names_a_feature_that_has_a_slice():
-    of_a_queue = [f"xq/{folder}" for folder in ("core", "database", "engine", "operators", "runtime", "sql", "workers")]
-    found, with_slices = [], {path.parent.name for path in (ROOT / "xq" / "features").glob("*/slice.py")}
-    for name in with_slices - EFFECTS_ALONE - MEANS_MORE:
-        named = {name, f"xq_{name}"}
-        for path in SOURCES:
-            place = path.relative_to(ROOT).as_posix()
-            if place.startswith((*of_a_queue,)) and place.removeprefix("xq/") not in LISTS:
-                texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
-                found += [f"{place}: {text}" for text in texts if text in named]
-    assert found == []
+def known_in(path: Path) -> set[str]:
+    """The features that a file knows."""
+    if path.suffix == ".sql":  # without its comments
+        text = re.sub(r"^ *--(?!\?).*\n", "", path.read_text().partition("\n--: ")[2], flags=re.M)
+        words = {*re.findall(r"\w+", text)}.difference(PLAIN).union(re.findall(r"^--\? (?:not )?(\w+)", text, re.M))
+    else:
+        texts = [str(node.value) for node in texts_in(path)]
+        words = {word for text in texts for word in re.findall(r"\w+", text) if word not in PLAIN or text == word}
+        for node in ast.walk(ast.parse(path.read_text())):
+            is_data = isinstance(node, ast.Attribute) and last_word(node.value) in ("settings", "roles")
+            words |= {last_word(node)} - (set() if is_data else PLAIN)
+    return {name for name in FEATURES if {name, f"xq_{name}"} & words}
+
+
+def last_word(node: ast.AST) -> str:
+    """The last word of a name, or the name of an argument or a definition."""
+    return next((word for word in (getattr(node, what, "") for what in ("attr", "id", "arg", "name")) if word), "")
+
+
+def test_outside_of_its_folder_and_the_public_face_only_these_files_know_a_feature():
+    files = [path for folder in QUEUE for path in (ROOT / "xq" / folder).rglob("*") if path.suffix in (".py", ".sql")]
+    listed = [(name, file) for names, paths, _ in KNOWN for name in names.split() for file in paths.split()]
+    assert {(name, path.relative_to(ROOT / "xq").as_posix()) for path in files for name in known_in(path)} == {*listed}
+    assert len(listed) == len({*listed}), "a file stands twice with a feature"
 
 
 def test_no_file_asks_a_machine_for_the_guard_of_a_feature_that_it_knows():

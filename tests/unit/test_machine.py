@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.features import EXAMPLES, alone, conflict
 from xq import Column, ConfigurationError, Conflict, Detour, Feature, Machine, Timer, Transition
 from xq.core.compile import Own, change
 from xq.core.machine import Settings
@@ -44,117 +45,6 @@ CORE = table("""
     R T   cancel                X             core
 """)
 
-# Of each feature, with no more than it requires: the rows that the core alone does not have.
-ALONE: dict[str, tuple[dict[str, Any], str]] = {
-    "id": ({"id": "uuid"}, ""),
-    "retval": ({"retval": "dict"}, ""),
-    "buried": (
-        {"buried": True},
-        """
-        R B    switch       R  core
-        R B    switch       B  core
-        R T B  kill         X  core
-        R T    cancel       B  buried
-        T!     bury         B  buried
-        B      dig (picks)  R  buried
-        """,
-    ),
-    "delayed": (
-        {"delayed": True},
-        """
-        W      restart               R         core
-        R W    switch                R         core
-        R W    switch         delay  W  delay  core
-        R T W  kill                  X         core
-        R T W  cancel                X         core
-        W      delay (runat)         R         delayed
-        X      put            delay  W  delay  delayed
-        T!     release        delay  W  delay  delayed
-        T      snatch         delay  W  delay  delayed
-        W      restart        delay  W  delay  delayed
-        """,
-    ),
-    "after": (
-        {"after": True},
-        """
-        W      restart         R  core
-        R W    switch          R  core
-        R T W  kill            X  core
-        R T W  cancel          X  core
-        W      after           R  after
-        X      put      after  W  after
-        """,
-    ),
-    "keep": (
-        {"keep": True},
-        """
-        T!     ack      D  keep
-        D      restart  R  core
-        R D    switch   R  core
-        R D    switch   D  core
-        R T D  kill     X  core
-        """,
-    ),
-    "zombie": (
-        {"zombie": 3600},
-        """
-        T!     ack             Z  delay=3600  zombie
-        Z      restart         R              core
-        R Z    switch          R              core
-        R Z    switch          Z  delay=3600  core
-        R T Z  kill            X              core
-        Z      zombie (runat)  X              zombie
-        """,
-    ),
-    "ttl": (
-        {"ttl": 10},
-        """
-        X   put          R  ttl=10       core
-        T!  release      R  ttl=10       core
-        T   snatch       R  ttl=10       core
-        R   switch       R  ttl=10       core
-        R   touch        R  + increment  ttl
-        R   ttl (runat)  X               ttl
-        """,
-    ),
-    "lifetime": (
-        {"lifetime": True},
-        """
-        X   put                  R  ttl          core
-        R   take (picks)         T  ttl          core
-        T!  release              R  ttl          core
-        T   snatch               R  ttl          core
-        T!  touch                T  + increment  core
-        R   switch               R  ttl          core
-        R   lifetime (deadline)  X               lifetime
-        T   lifetime (deadline)  R  ttl          lifetime
-        """,
-    ),
-    "ttr": (
-        {"ttr": 60},
-        """
-        R   take (picks)  T  ttr=60       core
-        T!  touch         T  + increment  core
-        T   ttr (runat)   R               ttr
-        """,
-    ),
-    "not_check_session": (
-        {"ttr": True, "not_check_session": True},
-        """
-        R   take (picks)  T  ttr          core
-        T   ack           X               core
-        T   release       R               core
-        T   touch         T  + increment  core
-        T   ttr (runat)   R               ttr
-        """,
-    ),
-    **{name: ({name: True}, "") for name in ("unique", "utube", "history", "groups", "guard", "events", "endless")},
-    "priority": ({"priority": True}, "R  reprioritise  R  priority"),
-    "limit": ({"limit": 5}, ""),
-    "max_takes": ({"max_takes": {"n": 3, "to": "X"}}, "T  max_takes  X  max_takes"),
-    "rate": ({"rate": "5/m"}, ""),
-}
-
 
 def lines(of: str) -> set[str]:
     """The rows of a table, whose columns may be narrower elsewhere."""
@@ -177,30 +67,20 @@ def test_the_core_alone():
     assert Machine().states == ("R", "T")
 
 
-def test_every_feature_has_its_rows_here():
-    assert set(ALONE) == set(FEATURES)
-
-
-@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_a_feature_alone(name):
-    features, expected = ALONE[name]
-    alone, core = lines(str(machine(**features))), lines(CORE)
-    assert alone - core == {" ".join(line.split()) for line in table(expected).splitlines() if line.strip()}
+    features = alone(name)
+    found, without = (lines(str(machine(**each))) for each in (features, features | {name: None}))
+    assert found - without == {" ".join(line.split()) for line in EXAMPLES[name].rows.splitlines() if line.strip()}
 
 
 # pairs
 
-TRIED = {"id": "uuid", "retval": "tuple", "limit": 5, "rate": "5/m"}  # True for the others
-TRIED |= {"max_takes": {"n": 3, "to": "X"}}
-CONFLICTS = {frozenset({"keep", "zombie"}), frozenset({"ttl", "lifetime"})}
-
 
 @pytest.mark.parametrize(("one", "other"), list(itertools.combinations(FEATURES, 2)))
 def test_two_features_go_together_or_conflict_by_name(one, other):
-    pair = {name: TRIED.get(name, True) for name in (one, other)}
-    if "not_check_session" in pair:
-        pair["ttr"] = True
-    if frozenset({one, other}) not in CONFLICTS:
+    pair = alone(one, other)
+    if not conflict(one, other):
         assert machine(**pair).states
         return
     with pytest.raises(Conflict) as raised:
@@ -373,9 +253,8 @@ WRONG: dict[str, list[tuple[str, Any]]] = {
 @pytest.mark.parametrize("wanted", WRONG)
 def test_a_wrong_value_is_refused_with_the_feature_what_it_takes_and_what_was_given(wanted):
     for name, value in WRONG[wanted]:
-        required = {"not_check_session": {"ttr": True}}.get(name, {})
         with pytest.raises(ConfigurationError) as raised:
-            machine(**required, **{name: value})
+            machine(**{**alone(name), name: value})
         told, prefix = str(raised.value), f"feature {name!r} does not take {value!r}: "
         assert told.startswith(prefix)
         assert len(told) > len(prefix)

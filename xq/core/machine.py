@@ -104,6 +104,7 @@ class Transition:
     by: str = ""  # the feature that brought the row
     writes: tuple[tuple[str, Any], ...] = ()  # roles and values that it writes beside those of the entered state
     loses: int = 0  # it ends a task of which so many takes were lost, and no caller runs it
+    sets: str = ""  # the role whose value a call gives as the option of this name
 
     @property
     def prolongs(self) -> bool:
@@ -224,7 +225,8 @@ class Feature:
     given: Any = None  # what features= has, for programs without the definition, if the structure lacks its limits
     # name -> function of a take's token that makes the value which the SQL of `columns` has under this name
     brings: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
-    # the feature's methods; its options -> the methods with this option
+    # What the table does not show, for FeatureOff's messages: methods that run no event of the feature; options other
+    # than the seconds of its timers and detours -> the methods with this option
     methods: tuple[str, ...] = ()
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     slice: type[Any] | None = None  # its part of the queue's SQL, an `xq.Slice`
@@ -246,8 +248,6 @@ def single(of: Any, name: str) -> dict[str, Any]:
         raise ConfigurationError(f"feature {name!r}: of has at most {MOST_SINGLE:,} values, not {len(of):,}")
     return {str(key): of[key] for key in sorted(of, key=str)}
 
-
-READYING: Final = ("put", "release", "snatch", "restart", "switch", "dig")  # the methods that may move a task to R
 
 CORE: Final = Feature(
     "core",
@@ -353,6 +353,7 @@ class Machine:
         if not any(row.event == "touch" for row in called):  # without a timer it writes fields
             called.append(Transition(TAKEN, "touch", TAKEN, fenced=self.settings.fenced, follows=False, counts=False))
         self.fenced = frozenset(row.event for row in called if row.fenced)
+        self.sets = {row.event: (row.sets,) for row in called if row.sets}  # event -> the role that its caller sets
         for row in called:
             self._by_source.setdefault((row.source, row.event), []).append(row)
             self._sources[row.event] = tuple(dict.fromkeys([*self._sources.get(row.event, ()), row.source]))

@@ -19,7 +19,7 @@ Span = float | timedelta | None  # a time span; a number is seconds
 
 NONE: Final[Mapping[str, Any]] = {}  # no options, or no fields
 
-# Methods' arguments beside the machine's options, for messages.
+# Arguments of the core's methods beside the machine's options, for messages.
 PARAMETERS = {
     "put": ("wait", "timeout"),
     "take": ("timeout", "tube"),
@@ -27,10 +27,9 @@ PARAMETERS = {
     "release": ("update", "tube", "attempts"),
     "dig": ("n", "update", "fresh"),
     "restart": ("fresh",),
-    "reprioritise": ("priority",),
 }
-# Options that write roles: see `Tasks.called`.
-WRITES = {"release": ("tube", "attempts"), "dig": ("fresh",), "restart": ("fresh",), "reprioritise": ("priority",)}
+# Options of the core's methods that write roles: see `Tasks.called`.
+WRITES = {"release": ("tube", "attempts"), "dig": ("fresh",), "restart": ("fresh",)}
 ON_CONFLICT = ("raise", "skip", "replace")  # what put does about a task with the same unique value; first the default
 
 
@@ -68,10 +67,11 @@ class PutManyOptions(PutOptions, total=False):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The features that bring an event, or one of its options: for messages about missing features."""
+    """The features that bring an event, one of its options, or limits: for messages about missing features."""
 
     events: Mapping[str, tuple[str, ...]]
     options: Mapping[tuple[str, str], tuple[str, ...]]
+    limited: tuple[str, ...]  # whose limits may be changed while programs run
 
 
 def seconds_of(option: str, value: object, ends: bool = False) -> float | None:
@@ -151,6 +151,14 @@ class CallOptions:
     def may_be(self, event: str, name: str) -> bool:
         """Return whether `event` takes such an option, here or in a queue with other features."""
         return name in self._machine.options(event) or (event, name) in self._off().options
+
+    def parameters(self, event: str) -> tuple[str, ...]:
+        """Return the arguments of `event` that are no seconds, for messages."""
+        return (*PARAMETERS.get(event, ()), *self._machine.sets.get(event, ()))
+
+    def writes(self, event: str) -> tuple[str, ...]:
+        """Return the options of `event` that write roles."""
+        return (*WRITES.get(event, ()), *self._machine.sets.get(event, ()))
 
     def check(self, event: str, options: Mapping[str, object]) -> dict[str, float | None]:
         """Return the seconds in a call of `event`, without options that are None; `at` is seconds since 1970.
@@ -238,7 +246,7 @@ class CallOptions:
                 self._refuse_field(option)
             options = self._machine.options(event)
             options |= {"at"} if "delay" in options else set()
-            taken = ", ".join([*PARAMETERS.get(event, ()), *sorted(options)]) or "no options"
+            taken = ", ".join([*self.parameters(event), *sorted(options)]) or "no options"
             raise BadType(f"{event} of {self._name} has no option {option!r}: it takes {taken}")
         if on:
             raise FeatureOff(f"{event} keeps {option!r} in the role {option!r}: map it to a field", role=option)

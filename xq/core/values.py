@@ -19,7 +19,7 @@ from xq.core.connections import TaskModel
 from xq.core.errors import BadType, BadValue, FeatureOff, is_integer, shown
 from xq.core.kinds import INTEGERS, Field, Kind, Row, T, Table
 from xq.core.machine import MANAGED, REMEMBERED, ROLE_DEFAULTS, Machine
-from xq.core.options import WRITES, CallOptions, Catalogue, Spans, seconds_of
+from xq.core.options import CallOptions, Catalogue, Spans, seconds_of
 from xq.core.schema import ROLES
 from xq.core.tokens import TOKEN_ATTRIBUTE
 from xq.core.words import PLAIN, Wording
@@ -458,7 +458,7 @@ class Tasks(Generic[T]):
 
         Raises FeatureOff, BadType and BadValue.
         """
-        own = WRITES.get(event, ()) if options else ()
+        own = self.options.writes(event) if options else ()
         seconds = self.options.check(event, {name: options[name] for name in options if name not in own})
         fields = {} if update is None else self.updates(update, sets)
         for name in own:
@@ -473,7 +473,7 @@ class Tasks(Generic[T]):
             if not (value is None or isinstance(value, bool)):
                 raise BadType(f"fresh is True or False, not {shown(value)}")
             role, value = "attempts", 0 if value else None
-        if value is None and role != "priority":
+        if value is None and role not in self.machine.sets.get(event, ()):
             return {}
         if role not in self.table.roles:
             raise FeatureOff(f"{event}({option}=) needs the role {role!r}: map it to a field", role=role)

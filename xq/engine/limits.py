@@ -53,14 +53,13 @@ class Limits:
         return label
 
     def _guard(self, feature: str) -> Guard:
-        definition = self.executor.definition
-        for guard in definition.machine.limited:
-            if guard.name == feature:
-                return guard
-        known = definition.catalogue().events["set_limit"]
-        if feature in known:
+        guard = next((guard for guard in self.executor.definition.machine.limited if guard.name == feature), None)
+        if guard is None:
+            limited = self.executor.definition.catalogue().limited
+            if feature not in limited:
+                raise BadValue(f"the features {' and '.join(limited)} have limits, not {shown(feature)}")
             raise FeatureOff(f"a limit of {feature!r} needs the feature: add it to features=", feature=feature)
-        raise BadValue(f"the features {' and '.join(known)} have limits, not {shown(feature)}")
+        return guard
 
     def _value(self, guard: Guard, value: object) -> str | None:
         if value is None:

@@ -17,6 +17,5 @@ def buried(on: On | Literal["any"] = True) -> Feature:
         "buried",
         transitions=(bury, Transition("B", "dig", "R", picks=True), Transition("RTW", "cancel", "B", named=True)),
         structure=on,
-        methods=("bury", "dig"),
         options={"to": ("cancel",)},
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xq.core.machine import READYING, Detour, Feature, On, Timer
+from xq.core.machine import Detour, Feature, On, Timer
 
 
 def delayed(on: On = True) -> Feature:
@@ -12,6 +12,4 @@ def delayed(on: On = True) -> Feature:
         needs=("runat",),
         timers=(Timer("W", "delay", "R", option="delay"),),
         detours=(Detour(into="R", via="W", option="delay"),),
-        methods=("restart",),
-        options={"delay": READYING, "at": READYING},
     )

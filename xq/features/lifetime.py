@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xq.core.machine import READYING, Feature, On, Seconds, Timer, seconds
+from xq.core.machine import Feature, On, Seconds, Timer, seconds
 
 
 def lifetime(on: On | Seconds = True) -> Feature:
@@ -15,6 +15,4 @@ def lifetime(on: On | Seconds = True) -> Feature:
             Timer("^TDZ", "lifetime", "X", option="ttl", default=default, column="deadline"),
             Timer("T", "lifetime", "R", option="ttl", default=default, column="deadline"),
         ),
-        methods=("touch",),
-        options={"ttl": READYING, "increment": ("touch",)},
     )

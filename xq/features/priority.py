@@ -17,8 +17,7 @@ def priority(on: On | Literal["highest"] = True) -> Feature:
     return Feature(
         "priority",
         needs=("priority",),
-        transitions=(Transition("RW", "reprioritise", "RW", follows=False),),
+        transitions=(Transition("RW", "reprioritise", "RW", follows=False, sets="priority"),),
         settings=Settings(highest_first=highest),
         structure="highest" if highest else None,
-        methods=("reprioritise",),
     )

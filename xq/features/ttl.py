@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xq.core.machine import READYING, Feature, On, Seconds, Timer, Transition, seconds
+from xq.core.machine import Feature, On, Seconds, Timer, Transition, seconds
 
 
 def ttl(on: On | Seconds = True) -> Feature:
@@ -15,6 +15,4 @@ def ttl(on: On | Seconds = True) -> Feature:
         needs=("runat",),
         transitions=(Transition("R", "touch", "R", follows=False, counts=False),),
         timers=(Timer("R", "ttl", "X", option="ttl", default=seconds(on)),),
-        methods=("touch",),
-        options={"ttl": READYING, "increment": ("touch",)},
     )

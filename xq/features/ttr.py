@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xq.core.machine import READYING, Feature, On, Seconds, Timer, seconds
+from xq.core.machine import Feature, On, Seconds, Timer, seconds
 
 
 def ttr(on: On | Seconds = True) -> Feature:
@@ -14,6 +14,4 @@ def ttr(on: On | Seconds = True) -> Feature:
         "ttr",
         needs=("runat",),
         timers=(Timer("T", "ttr", "R", option="ttr", default=seconds(on)),),
-        methods=("touch",),
-        options={"ttr": (*READYING, "take"), "increment": ("touch",)},
     )

@@ -15,6 +15,4 @@ def zombie(on: On | Seconds = True) -> Feature:
         needs=("runat",),
         transitions=(Transition("T", "ack", "Z", fenced=True),),
         timers=(Timer("Z", "zombie", "X", option="delay", default=seconds(on)),),
-        methods=("restart",),
-        options={"delay": ("ack", "switch"), "at": ("ack", "switch")},
     )

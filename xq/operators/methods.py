@@ -12,7 +12,7 @@ from xq.core.compile import Selector, Statement
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.kinds import T
 from xq.core.machine import Transition
-from xq.core.options import PARAMETERS, count_of, seconds_of
+from xq.core.options import count_of, seconds_of
 from xq.database.transactions import retried
 from xq.engine.pauses import Pause
 
@@ -46,7 +46,7 @@ class Operators(Generic[T]):
             raise BadType("sql takes the names of an event, of its options and of fields")
         machine, tasks, n = self.parts.definition.machine, self.parts.tasks, count_of(n)
         unique = machine.single if event == "put" else None
-        words = [*PARAMETERS.get(event, ()), *["on_conflict"] * bool(unique)]
+        words = [*tasks.options.parameters(event), *["on_conflict"] * bool(unique)]
         given = frozenset(tasks.options.check(event, {name: 1.0 for name in options if name not in words}))
         names = tuple((tasks.brings if event == "put" else tasks.known)(name).name for name in update)
         binding, before = self.parts.executor.open(), ""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, ValidationError, create_model
 
+from xq.api import Queue
 from xq.core.errors import ConfigurationError, shown
-from xq.core.machine import Feature
+from xq.core.machine import REMEMBERED, Feature, Machine
 from xq.core.options import Catalogue
 from xq.features import FEATURES
 
@@ -60,14 +63,45 @@ def _explained(error: ValidationError, given: Mapping[str, Any]) -> str:
 
 @cache
 def catalogue() -> Catalogue:
-    """Return the features that add each method and option, for FeatureOff's messages."""
+    """Return the features that add each method and option, for FeatureOff's messages, and those that have limits.
+
+    A method whose event the feature's table brings, and an option in seconds that its timers and detours take, need
+    not be named in the feature's `methods` and `options`.
+    """
     methods: dict[str, tuple[str, ...]] = {}
     options: dict[tuple[str, str], tuple[str, ...]] = {}
-    for name, make in FEATURES.items():
-        feature = make()
-        for method in feature.methods:
+    made = {name: make() for name, make in FEATURES.items()}
+    for name, feature in made.items():
+        for method in dict.fromkeys((*feature.methods, *_events(feature, made))):
             methods[method] = (*methods.get(method, ()), name)
-        for option, taken_by in feature.options.items():
-            for method in taken_by:
-                options[method, option] = (*options.get((method, option), ()), name)
-    return Catalogue(methods, options)
+        named = {(method, option) for option, taken_by in feature.options.items() for method in taken_by}
+        for taken in sorted(named | _seconds(feature, made)):
+            options[taken] = (*options.get(taken, ()), name)
+    limited = tuple(name for name, feature in made.items() if any(guard.limits for guard in feature.guards))
+    return Catalogue(methods, options, limited)
+
+
+def _events(feature: Feature, features: Mapping[str, Feature]) -> list[str]:
+    """Return the methods whose events `feature` makes possible."""
+    required = [features[name] for name in feature.requires]
+    without, machine = Machine(required, _roles(*required)), Machine([*required, feature], _roles(*required, feature))
+    return [event for event in machine.events if event not in without.events and hasattr(Queue, event)]
+
+
+def _seconds(feature: Feature, features: Mapping[str, Feature]) -> set[tuple[str, str]]:
+    """Return the methods and their options for the timers and detours of `feature`, beside each feature's events."""
+    timeless = {name: replace(each, timers=(), detours=()) for name, each in features.items() if name != feature.name}
+    required = {name: timeless[name] for name in feature.requires}
+    found: set[tuple[str, str]] = set()
+    for name, other in timeless.items() if feature.timers or feature.detours else ():
+        if other.transitions:
+            beside = [*(required | {name: other}).values(), feature]
+            with suppress(ConfigurationError):  # they do not go together
+                machine = Machine(beside, _roles(*beside))
+                found |= {(event, option) for event in machine.events for option in machine.options(event)}
+    found |= {(event, "at") for event, option in found if option == "delay"}
+    return {(event, option) for event, option in found if hasattr(Queue, event)}
+
+
+def _roles(*features: Feature) -> set[str]:
+    return {"status", "runat", "deadline", *REMEMBERED}.union(*(feature.needs for feature in features))

@@ -12,6 +12,7 @@ import pytest
 
 import xq
 from tests.factories import task, tasks
+from tests.features import EXAMPLES, alone, own_fields
 from tests.steps import bring, empty, is_exact, row, state, transitions
 
 ALL = {"buried": True, "delayed": True, "ttl": 10, "ttr": 20}
@@ -102,6 +103,13 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
         ("T", "touch", {"increment": 5}, "T", None, {"deadline": 105}),
     ],
 }
+
+for _name, _example in EXAMPLES.items():
+    if _example.calls:
+        _features = alone(_name)
+        _roles = ("runat", "deadline", "priority", "owner", *own_fields(_features))
+        QUEUES[f"feature {_name}"] = {"features": _features, "roles": tuple(dict.fromkeys(_roles))}
+        CALLS[f"feature {_name}"] = [*_example.calls]
 
 WRONG = (xq.BadType, xq.BadValue)
 # queue -> the state before (X: nothing has the key), the event, its options; the error, and what it says or carries
@@ -343,15 +351,24 @@ def test_a_state_of_the_users_own_is_a_state(make):
     park = xq.Feature(
         "park",
         needs=("runat",),
-        transitions=(xq.Transition("T", "park", "P", fenced=True), xq.Transition("P", "drive", "R")),
+        transitions=(
+            xq.Transition("T", "park", "P", fenced=True),
+            xq.Transition("P", "drive", "R"),
+            xq.Transition("P", "post", "P", follows=False, sets="tube"),
+        ),
         timers=(xq.Timer("P", "tow", "X", option="rest", default=100),),
     )
     why = xq.Feature("why", columns=(xq.Column("error", at={"P": "parked"}, otherwise=None),))
-    Task = make({"park": park, "why": why}, fields={"status": "status", "runat": "runat", "error": "name"})
+    fields = {"status": "status", "runat": "runat", "error": "name", "tube": "tube"}
+    Task = make({"park": park, "why": why}, fields=fields)
     now = Task.xq.clock.now
     parked = Task.xq.call("park", bring(Task, "T", {}))
     assert (parked.status, parked.runat, parked.name) == ("P", now + 100, "parked")
     assert [each.id for each in Task.xq.by_state("P")] == [parked.id]
+    posted = Task.xq.call("post", parked.id, tube="here")
+    assert (posted.status, posted.runat, posted.tube) == ("P", now + 100, "here")
+    with pytest.raises(xq.BadType, match="it takes tube"):
+        Task.xq.call("post", parked.id, size=5)
     assert Task.xq.call("drive", parked.id).name is None
     assert Task.xq.call("park", Task.take(), rest=5).runat == now + 5
     Task.xq.clock.tick(5)

@@ -12,20 +12,10 @@ import peewee as pw
 import pytest
 
 import xq
+from tests.features import alone
 from tests.steps import a_second_passes
 
 PAGE = Path(__file__).parents[3] / "docs/howto/deploy.md"
-VALUES: dict[str, dict[str, Any]] = {
-    "id": {"id": "time64"},
-    "retval": {"retval": "dict"},
-    "zombie": {"zombie": 30},
-    "ttl": {"ttl": 60},
-    "lifetime": {"lifetime": 60},
-    "not_check_session": {"not_check_session": True, "ttr": 60},
-    "limit": {"limit": 50},
-    "max_takes": {"max_takes": 3, "buried": True},
-    "rate": {"rate": "100/m"},
-}
 FIELDS = {"utube": "utube", "unique": "job", "priority": "priority"}
 
 
@@ -72,7 +62,7 @@ def test_the_page_has_the_fate_of_each_feature():
 @pytest.mark.parametrize("name", sorted(FATES))
 def test_puts_of_an_older_process_go_on_where_the_newer_one_puts_the_same_rows(make, monkeypatch, name):
     before = {} if name in ("delayed", "ttr", "ttl") else {"delayed": True, "ttr": 60}
-    Old, New = release(make, before), release(make, before | VALUES.get(name, {name: True}))
+    Old, New = release(make, before), release(make, before | alone(name))
     inserts = deployed(make, monkeypatch, Old, New)
     calls = [{}, {"delay": 5}] if "delayed" in before else [{}]
     for options in calls if FATES[name] else ():

@@ -19,8 +19,7 @@ def after(on: On = True) -> Feature:
         transitions=(Transition("W", "after", READY),),
         detours=(Detour(into=READY, via="W", option="after", only="put"),),
         columns=(Column("after", at={}, otherwise=None),),
-        methods=("restart",),
-        options=dict.fromkeys(("after", "on_failure", "chain"), ("put",)),
+        options=dict.fromkeys(("on_failure", "chain"), ("put",)),
         slice=AfterSlice,
         settler=Dependants,
     )

@@ -59,7 +59,6 @@ def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
         guards=(guard,),
         structure=structure or True,
         given=whole,
-        methods=("set_limit",),
         slice=RateSlice,
     )
 

@@ -48,7 +48,6 @@ def utube(on: On | Annotated[int, Gt(0), Le(MOST)] | Mapping[str, Any] = True) -
         guards=(guard,),
         structure=structure or True,
         given=given,
-        methods=("set_limit",),
         slice=UtubeSlice,
     )
 
