@@ -268,7 +268,7 @@ def queries(queue: Any) -> Iterator[Entry]:
     named = {name.rpartition(".")[2].replace("_", " "): attrgetter(name)(of) for name in NAMED}
     found = {name: sql() if callable(sql) else sql for name, sql in named.items()} | {
         "look": of.queries.look(),
-        "look at all": of.queries.look_at_all(),
+        "look at all": of.queries.look(listed=True),
     }
     found |= {f"maintenance, for this queue and others: {what}": sql for what, sql in upkeep(of).items()}
     found |= {f"forget the queue in {table}": sql for table, sql in of.records.forget_all.items()}

@@ -14,7 +14,6 @@ from xq.cli.output import Answer, Verbatim, ask, moment, say, shown, spent
 from xq.cli.targets import Queue, all_of, connected, public, queue_named
 from xq.core import time
 from xq.core.errors import Error
-from xq.engine.limits import limit_in_text
 
 Change = Annotated[Literal["run", "pause", "resume"], Argument(metavar="run|pause|resume")]
 Name = Annotated[str, Argument(metavar="NAME", help="The name of the schedule.")]
@@ -155,6 +154,8 @@ def limit(
     actor: o.Actor = None,
 ) -> Answer:
     """List the limits of utube and rate, or set one for all processes."""
+    from xq.engine.limits import limit_in_text
+
     if feature is not None and to is not None:
         queue.set_limit(feature, limit_in_text(to), value, actor=actor, reason=reason)
     elif value is not None:

@@ -40,7 +40,7 @@ class SeveralMoves(Generic[T]):
         """Return the rows of tasks by key, read by few queries; without those that are not in the table."""
         queries, afresh = self.executor.dialect.queries, self.moves.afresh
         keys = (parts for parts, _ in taken)
-        rows = self.steps.rows_of(keys, queries.look(afresh), queries.look_at_all(afresh))
+        rows = self.steps.rows_of(keys, partial(queries.look, afresh))
         return dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
 
     def _find_all(self, asked: CheckedCall, taken: Sequence[Held]) -> Iterator[tuple[Held, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -71,12 +71,13 @@ class Steps:
         name = event, (which, transition.writes), transition.target, given, update
         return binding.steps.get(name) or self.compile(binding, name, which, transition)
 
-    def rows_of(self, keys: Iterable[Key], one: str, listed: str) -> list[Row]:
-        """Return what a query finds for tasks by their keys: `listed` where a statement can list them, else `one`."""
+    def rows_of(self, keys: Iterable[Key], query: Callable[[bool], str]) -> list[Row]:
+        """Return what a query finds for tasks by their keys. `query` is told whether it lists them."""
         moves, found = self.executor.dialect.moves, list[Row]()
         for batch in chunks(keys, PER_MOVE):
             mode, values = moves.by_keys(batch)
-            found += [row for each in values for row in self.executor.run(listed if mode == "keys" else one, each)]
+            sql = query(mode == "keys")
+            found += [row for each in values for row in self.executor.run(sql, each)]
         return found
 
     def compile(self, binding: Binding, name: StepName, which: Selector, transition: Transition) -> Step:

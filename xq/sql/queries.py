@@ -38,13 +38,10 @@ class Queries:
 
     # tasks
 
-    def look(self, afresh: str = "") -> str:
-        """Return a query for a key's row in any state, and its token."""
-        return f"{self._look} WHERE {self.terms.by_key()}{afresh}"
-
-    def look_at_all(self, afresh: str = "") -> str:
-        """Return a query as `look` for a list of keys."""
-        return f"{self._look}{self.terms.by_primary} WHERE {self.terms.keys_listed()}{afresh}"
+    def look(self, afresh: str = "", listed: bool = False) -> str:
+        """Return a query for the row of a key, or of each in a list, in any state, and its token."""
+        which = f"{self.terms.by_primary} WHERE {self.terms.keys_listed()}" if listed else f" WHERE {self.terms.by_key()}"
+        return f"{self._look}{which}{afresh}"
 
     @property
     def _look(self) -> str:

@@ -91,8 +91,7 @@ class Dependants(Settler):
     def _unfinished(self, parents: list[Key]) -> dict[Key, str]:
         """Lock tasks until the transaction ends. Return those that have not ended well, with their links' state."""
         dialect = self.executor.dialect
-        one, listed = (self._links.parents_locked(several) for several in (False, True))
-        rows = self.steps.rows_of(sorted(parents), one, listed)
+        rows = self.steps.rows_of(sorted(parents), self._links.parents_locked)
         found = {self.tasks.app_key_of(row): dialect.state(row) for row in rows}
         states = {parts: found.get(self.tasks.app_key(parts)) for parts in parents}
         for parts, state in states.items():
@@ -133,7 +132,7 @@ class Dependants(Settler):
     def _found(self, keys: Sequence[Key], child: bool = False) -> list[Row]:
         """Return the dependants of ended tasks, or with `child` those with these keys; see `AfterSlice.queries`."""
         queries, by = self._links.queries, "child" if child else "parent"
-        return self.steps.rows_of(keys, queries[by], queries[f"{by} listed"])
+        return self.steps.rows_of(keys, lambda listed: queries[by + " listed" * listed])
 
     def _settle(self, rows: list[Row]) -> int:
         """Release or kill those of the dependants that can be, and settle the dependants of the killed ones.

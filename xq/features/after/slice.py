@@ -85,7 +85,8 @@ class AfterSlice(Slice):
         found = {}
         for name, columns, more in (("parent", self.parents, " AND state <> ''"), ("child", self.children, "")):
             found[name] = f"WHERE {self._are(columns, 'k')}{more}"
-            found[f"{name} listed"] = f"WHERE {self.terms.in_list(columns, columns, len(columns))}{more}"
+            if self.terms.lists_keys:
+                found[f"{name} listed"] = f"WHERE {self.terms.in_list(columns, columns, len(columns))}{more}"
         found["first"] = f"ORDER BY {', '.join(self.children)} LIMIT :n"
         found["beyond"] = f"WHERE {self.terms.beyond(self.children, '>')} {found['first']}"
         return {name: self._dependants(which) for name, which in found.items()}
