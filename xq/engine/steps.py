@@ -15,7 +15,7 @@ from xq.core.machine import ABSENT, READY, TAKEN, Transition
 from xq.core.values import Key, Tasks, chunks
 from xq.engine.binding import Binding, Step, StepName
 from xq.engine.charged import charged
-from xq.engine.executor import Executor
+from xq.engine.executor import Begun, Executor
 from xq.engine.opening import Opening
 from xq.engine.settle import Settling
 
@@ -71,13 +71,14 @@ class Steps:
         name = event, (which, transition.writes), transition.target, given, update
         return binding.steps.get(name) or self.compile(binding, name, which, transition)
 
-    def rows_of(self, keys: Iterable[Key], query: Callable[[bool], str]) -> list[Row]:
+    def rows_of(self, keys: Iterable[Key], query: Callable[[bool], str], begun: Begun | None = None) -> list[Row]:
         """Return what a query finds for tasks by their keys. `query` is told whether it lists them."""
-        moves, found = self.executor.dialect.moves, list[Row]()
+        begun = begun or self.executor.begin_look()
+        moves, found = begun[1].dialect.moves, list[Row]()
         for batch in chunks(keys, PER_MOVE):
             mode, values = moves.by_keys(batch)
             sql = query(mode == "keys")
-            found += [row for each in values for row in self.executor.run(sql, each)]
+            found += [row for each in values for row in self.executor.run(sql, each, begun)]
         return found
 
     def compile(self, binding: Binding, name: StepName, which: Selector, transition: Transition) -> Step:

@@ -10,7 +10,7 @@ A feature's own effects stand in its slice. What needs a program, or one databas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -49,6 +49,7 @@ class Effect:
     where: str = ""
     wakes: bool = False  # whether who waits for this change is woken; where nobody waits, the side table is empty
     trigger: str = ""  # the suffix of SQLite's trigger for it, if that sees updates of other columns than the others
+    of: Sequence[str] = ()  # the roles of these columns, and "key"; without any it sees each update
     refuses: str = ""  # why there shall be no such change; nothing is written
 
     def filled(self, change: str, holes: Holes, language: Language) -> Effect:

@@ -40,7 +40,7 @@ class Queries:
 
     def look(self, afresh: str = "", listed: bool = False) -> str:
         """Return a query for the row of a key, or of each in a list, in any state, and its token."""
-        which = f"{self.terms.by_primary} WHERE {self.terms.keys_listed()}" if listed else f" WHERE {self.terms.by_key()}"
+        which = f"{self.terms.by_primary * listed} WHERE {self.terms.keys_listed() if listed else self.terms.by_key()}"
         return f"{self._look}{which}{afresh}"
 
     @property

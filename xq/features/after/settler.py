@@ -16,6 +16,7 @@ from xq.core.machine import ENDED
 from xq.core.options import seconds_of
 from xq.core.values import Key, chunks
 from xq.database.transactions import in_parts
+from xq.engine.binding import Binding
 from xq.engine.executor import Begun
 from xq.engine.pauses import Pauses
 from xq.engine.settle import Linking, Put, Settler
@@ -37,9 +38,8 @@ class Dependants(Settler):
         self._seen: Key = ()  # the last dependant of the last look
         self._refused: set[Key] = set()  # whose refused move was logged
 
-    @property
-    def _links(self) -> AfterSlice:
-        slice: AfterSlice = self.executor.dialect.slice_of[AfterSlice]
+    def _links(self, binding: Binding) -> AfterSlice:
+        slice: AfterSlice = binding.dialect.slice_of[AfterSlice]
         return slice
 
     # put
@@ -90,9 +90,9 @@ class Dependants(Settler):
 
     def _unfinished(self, parents: list[Key]) -> dict[Key, str]:
         """Lock tasks until the transaction ends. Return those that have not ended well, with their links' state."""
-        dialect = self.executor.dialect
-        rows = self.steps.rows_of(sorted(parents), self._links.parents_locked)
-        found = {self.tasks.app_key_of(row): dialect.state(row) for row in rows}
+        _, binding = begun = self.executor.begin()
+        rows = self.steps.rows_of(sorted(parents), self._links(binding).parents_locked, begun)
+        found = {self.tasks.app_key_of(row): binding.dialect.state(row) for row in rows}
         states = {parts: found.get(self.tasks.app_key(parts)) for parts in parents}
         for parts, state in states.items():
             if state is None:
@@ -101,24 +101,25 @@ class Dependants(Settler):
         return {parts: "B" if state == "B" else "" for parts, state in states.items() if state not in ENDED}
 
     def _link(self, links: Sequence[Sequence[Any]]) -> None:
-        executor, sizes = self.executor, range(len(self.tasks.table.key))
+        _, binding = begun = self.executor.begin()
+        sizes = range(len(self.tasks.table.key))
         names = [*(f"p{i}_" for i in sizes), *(f"k{i}_" for i in sizes), "v"]
         for batch in chunks(links, PER_LINK):
             values = {
                 f"{name}{n}": part for n, link in enumerate(batch) for name, part in zip(names, link, strict=True)
             }
-            executor.run(self._links.insert(len(batch)), values)
+            self.executor.run(self._links(binding).insert(len(batch)), values, begun)
 
     # settle
 
     def ended(self, begun: Begun, rows: Sequence[Row], event: str, source: str, target: str) -> None:
         """Settle the dependants of tasks that have ended."""
         if not getattr(self._settles, "now", False):
-            self._settle(self._found([self.tasks.key_of(row) for row in rows]))
+            self._settle(self._found([self.tasks.key_of(row) for row in rows], begun=begun))
 
     def look(self, within: bool) -> int:
         """Settle what no trigger and no call has: after writes of other programs, lost races and failures."""
-        settled, queries = 0, self._links.queries
+        settled, queries = 0, self._links(self.executor.open()).queries
         while True:
             beyond = {f"p{i}": part for i, part in enumerate(self._seen)}
             rows = self.executor.run(queries["beyond" if beyond else "first"], {"n": PER_MOVE, **beyond})
@@ -129,10 +130,11 @@ class Dependants(Settler):
             if self.executor.clock is None or not self._seen:
                 return settled
 
-    def _found(self, keys: Sequence[Key], child: bool = False) -> list[Row]:
+    def _found(self, keys: Sequence[Key], child: bool = False, begun: Begun | None = None) -> list[Row]:
         """Return the dependants of ended tasks, or with `child` those with these keys; see `AfterSlice.queries`."""
-        queries, by = self._links.queries, "child" if child else "parent"
-        return self.steps.rows_of(keys, lambda listed: queries[by + " listed" * listed])
+        _, binding = begun = begun or self.executor.begin_look()
+        queries, by = self._links(binding).queries, "child" if child else "parent"
+        return self.steps.rows_of(keys, lambda listed: queries[by + " listed" * listed], begun)
 
     def _settle(self, rows: list[Row]) -> int:
         """Release or kill those of the dependants that can be, and settle the dependants of the killed ones.

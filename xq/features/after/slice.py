@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from xq.features.after.postgres import AfterProgram
 from xq.sql.effects import UPDATED
@@ -27,9 +27,10 @@ WELL = "CASE WHEN {new} IN ('D', 'Z') THEN 'D' WHEN {new} IN ('B', 'X') THEN {ne
 ENDED = f"CASE WHEN {{other_key}} THEN 'X' ELSE {WELL} END"
 HAVE_NOT_ENDED = "{old_is_parent} AND state IN ('', 'B')"
 BY_DELETE = "CASE WHEN {was_taken} AND {event_name} = 'ack' THEN 'D' ELSE 'X' END"
+OWN: Mapping[str, Any] = {"trigger": "after_update", "of": ("status", "after", "key")}
 EFFECTS = (
-    Effect("after", UPDATED, LEAVES, where="{old_is_child}", trigger="after_update"),
-    Effect("after", UPDATED, MAY_END, {"state": ENDED}, HAVE_NOT_ENDED, trigger="after_update"),
+    Effect("after", UPDATED, LEAVES, where="{old_is_child}", **OWN),
+    Effect("after", UPDATED, MAY_END, {"state": ENDED}, HAVE_NOT_ENDED, **OWN),
     Effect("after", {"delete": ""}, "{old_after} IS NOT NULL", where="{old_is_child}"),
     Effect("after", {"delete": ""}, "{surely_was}", {"state": BY_DELETE}, HAVE_NOT_ENDED),
 )

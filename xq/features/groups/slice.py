@@ -21,7 +21,13 @@ IS_KILLED = "{was_unfinished} AND {new} = 'X' AND {event_name} <> 'ack'"
 KILLED = Effect("group", {**UPDATED, "delete": ""}, IS_KILLED, {"killed": "killed + 1"}, ITS_GROUP)
 # A member that leaves its group has not ended.
 LEFT = Effect(
-    "group", UPDATED, "{was_unfinished} AND {other_group}", {"total": "total - 1"}, ITS_GROUP, trigger="update_group"
+    "group",
+    UPDATED,
+    "{was_unfinished} AND {other_group}",
+    {"total": "total - 1"},
+    ITS_GROUP,
+    trigger="update_group",
+    of=["group"],
 )
 
 

@@ -61,7 +61,11 @@ class SqliteObjects(Objects):
         wanted["left"] = "emptied" in self.words()
         for text in (text for text, there in wanted.items() if there):
             known = {**self.in_triggers(), "name": self.terms.side(text)}
-            known["when"] = " OR ".join(f"({fill(effect.when, known)})" for effect in self._own.get(text, ()))
+            own = self._own.get(text, ())
+            known["when"] = " OR ".join(f"({fill(effect.when, known)})" for effect in own)
+            columns = {**self.terms.roles, "key": ", ".join(self.terms.keys)}
+            of = dict.fromkeys(columns[role] for effect in own for role in effect.of)
+            known["of"] = f" OF {', '.join(of)}" if all(effect.of for effect in own) else ""
             more = {"effects": partial(self._effects, text, known), "heads": partial(self.in_heads, known)}
             dropped = self.drop("trigger", self.terms.name(text))
             sql = self.filled_in(TRIGGERS, texts.get(text, text), {**known, **more})

@@ -46,7 +46,7 @@ CREATE TRIGGER {name} AFTER DELETE ON {table} WHEN {was} BEGIN {effects:delete}{
 
 --: own
 -- What other columns than the status, the key and the tube have to do with.
-CREATE TRIGGER {name} AFTER UPDATE ON {table} WHEN {when} BEGIN {effects:update} END
+CREATE TRIGGER {name} AFTER UPDATE{of} ON {table} WHEN {when} BEGIN {effects:update} END
 
 --: add_up
 -- Moving the mark forward adds up the rows that it passes.
