@@ -18,6 +18,7 @@ _NAMES = {
     "xq.core.machine": "Column Detour Feature Guard Machine Settings Timer Transition",
     "xq.engine.stats": "Stats",
     "xq.features": "Features",
+    "xq.features.steps.calls": "sleep step wait_for",
     "xq.sql.slice": "Slice",
     "xq.api": "Queue",
     "xq.runtime.group": "Group",

@@ -29,6 +29,7 @@ from xq.core.machine import Column, Detour, Feature, Guard, Machine, Settings, T
 from xq.database.sessions import Session
 from xq.engine.stats import Stats
 from xq.features import Features
+from xq.features.steps.calls import sleep, step, wait_for
 from xq.runtime.group import Group
 from xq.runtime.lease import Lease, after_commit, current
 from xq.runtime.schedules import Schedule
@@ -96,5 +97,8 @@ __all__ = [
     "current",
     "queue",
     "run",
+    "sleep",
+    "step",
     "upgrade",
+    "wait_for",
 ]

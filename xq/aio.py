@@ -231,6 +231,7 @@ class Aio(Generic[T]):
 
     dig = twin(Queue[T].dig)
     kick = dig
+    signal = twin(Queue[T].signal)
 
     # These two in full, as any name may be an option: a type checker takes `self` for one.
     @takes_on

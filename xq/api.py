@@ -422,7 +422,9 @@ class Queue(Operators[T]):
     # operators
 
     @overload
-    def dig(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]) -> T: ...
+    def dig(
+        self, key: object, *, again: str | None = ..., update: Mapping[str, Any] | None = None, **options: Unpack[Moves]
+    ) -> T: ...
 
     @overload
     def dig(self, *, n: int | None, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]) -> list[T]: ...
@@ -433,19 +435,32 @@ class Queue(Operators[T]):
         key: object = MISSING,
         *,
         n: int | None = MISSING,
+        again: str | None = None,
         update: Mapping[str, Any] | None = None,
         **options: Unpack[Moves],
     ) -> T | list[T]:
         """Dig a buried task: to R, or to W with `delay`. With n=, dig the n oldest (None: all) and return a list.
 
         With n= it passes over rows that other transactions have locked, as a take does. With `fresh` its attempts begin
-        at 0, and the role error is emptied.
+        at 0, and the role error is emptied. `again` is a step of the worker's function: it and what is recorded after
+        it, but no signals, are forgotten, and done again.
         """
         if (key is MISSING) == (n is MISSING):
             raise BadType("dig takes a key, or n= (a number of tasks, None for all)")
+        if again is not None:
+            return self._dig_again(key, again, update, options)
         if n is MISSING:
             return self.parts.named.one("dig", key, options, update)
         return self.parts.takes.oldest("dig", None if n is None else count_of(n), options, update)
+
+    def _dig_again(self, key: object, again: str, update: Mapping[str, Any] | None, options: Mapping[str, Any]) -> T:
+        from xq.features.steps.lines import without
+
+        if "steps" not in self.machine.roles:
+            self.parts.tasks.options.refuse_option("dig", "again")
+        if key is MISSING:
+            raise BadType("dig takes again= with a key")
+        return self.parts.named.rewriting("dig", key, options, update, {"steps": partial(without, name=again)})
 
     kick = dig  # its older name; a number is a key here too
 
@@ -455,6 +470,18 @@ class Queue(Operators[T]):
     ) -> list[T]:
         """Dig the `n` oldest buried tasks (None: all) whose rows are not locked. Options: as `dig`."""
         return self.parts.takes.oldest("dig", None if n is None else count_of(n), options, update)
+
+    @takes_on
+    def signal(self, key: object, name: str, value: object = None, *, on: object = None) -> bool:
+        """Give a task a signal, which `xq.wait_for` in its worker's function returns. Return whether it is the first.
+
+        The first of a name counts, and after a timeout none. It is kept for a task that does not wait yet, ready,
+        waiting, taken or buried. `value` is what JSON can hold, of at most 8,192 octets, and 32,768 for a task. Raises
+        FeatureOff, BadValue, NotFound, and WrongState for a task that has ended.
+        """
+        from xq.features.steps.signals import signal
+
+        return signal(self.parts, key, name, value)
 
     @takes_on
     def kill(self, key: object, *, on: object = None) -> T:

@@ -16,7 +16,7 @@ from xq.api import Queue
 from xq.core.errors import ConfigurationError
 from xq.core.machine import TAKEN
 from xq.runtime.lease import current
-from xq.workers.outcomes import Discard, Next, Retry, outcome_of
+from xq.workers.outcomes import Discard, Next, Retry, Suspended, outcome_of
 
 # The kind of each span, and its operation's. By the last four calls an owner ends its take.
 SPAN_KINDS = {"put": (SpanKind.PRODUCER, "send"), "process": (SpanKind.CONSUMER, "process")}
@@ -74,7 +74,7 @@ class _Spans:
                 yield span
             except BaseException as error:
                 span.set_attribute("xq.outcome", outcome_of(error))
-                if not isinstance(error, (Retry, Discard, Next)):  # these are decisions of the function
+                if not isinstance(error, (Retry, Discard, Next, Suspended)):  # these are decisions of the function
                     span.record_exception(error)
                     span.set_attribute("error.type", error.__class__.__qualname__)
                     span.set_status(StatusCode.ERROR)  # without the message: it may hold the data of a task

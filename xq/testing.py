@@ -20,6 +20,7 @@ from xq.core.errors import ConfigurationError, NotInstalled, shown
 from xq.workers.attempt import WorkerJob
 from xq.workers.attempts import Attempts
 from xq.workers.program import source_of
+from xq.workers.outcomes import Suspended
 from xq.workers.worker import Worker, is_async
 
 SHOWN = 5  # tasks in the message of an assertion
@@ -155,9 +156,9 @@ def _call(attempts: Attempts[Any], job: WorkerJob, raises: bool, awaited: Callab
                 awaited(worker.acall(job.task))
             else:
                 worker.call(job.task)
-    except Exception as error:
+    except (Exception, Suspended) as error:
         attempts.end(job, error)
-        if raises:
+        if raises and not isinstance(error, Suspended):
             raise
     else:
         attempts.end(job)

@@ -52,6 +52,7 @@ class Selector(NamedTuple):
     briefly: bool = False  # whether it waits for a locked row for a second at most; for the modes key and keys
     floor: bool = False  # whether it begins at the key `:floor`; for the modes first and oldest
     lost: Lost = ""  # whether the lost take was the last one that max_takes allows
+    when: tuple[Any, ...] = ()  # conditions, as those of a Transition; for the mode key
 
 
 class Window(NamedTuple):
@@ -183,7 +184,7 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
             roles["runat"] = Later(After(("now",), (seconds(timer),)))
         return Change(row.target, roles, update)
 
-    roles = {"status": row.target}  # also if it stays the same: triggers note the event
+    roles = {"status": row.target} if row.follows or row.counts else {}  # if it stays the same, triggers note the event
     written = {role: value for role, value in row.writes if role in machine.roles}
     if not row.follows:
         return Change(row.target, roles | written, update)

@@ -43,10 +43,10 @@ On = bool  # the registry leaves out a feature whose value is False or None
 REMEMBERED: Final = ("ttl", "ttr")
 
 # Roles that only xq writes. The application may write the others; xq only reads those.
-MANAGED: Final = ("status", "runat", "deadline", "finished", "owner", "attempts", "after", "lost")
+MANAGED: Final = ("status", "runat", "deadline", "finished", "owner", "attempts", "after", "lost", "steps", "awaits")
 
 # What roles hold in a row that has left the queue. A worker reads in `owner` that SQL has ended its task.
-LEFT: Final[Mapping[str, Any]] = {"runat": None, "deadline": None, "after": None, "lost": 0}
+LEFT: Final[Mapping[str, Any]] = {"runat": None, "deadline": None, "after": None, "lost": 0, "steps": None, "awaits": None}
 # What SQL writes into `owner` of a task that is to keep these under a word of the next definition; the second one over
 # the first, which stays until the next take and says nothing of another write.
 ONWARD: Final = ("-", "--")
@@ -72,11 +72,19 @@ TOKEN, PLUS_ONE, KEEP = Marker
 class Sql:
     """A value that the database computes: SQL, of which several parts are texts to join.
 
-    `{now}` is the moment, `{attempts}` the column of that role or field as it was (on MariaDB, unless an earlier column
-    writes it), and `:name` a value that the feature `brings`.
+    `{now}` is the moment, `{now_us}` the same in whole microseconds, `{attempts}` the column of that role or field as it
+    was (on MariaDB, unless an earlier column writes it), and `:name` a value that the feature or the call `brings`.
     """
 
     parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lacks:
+    """The condition that the text in a role has nowhere the value `:name`, byte by byte. NULL is an empty text."""
+
+    role: str
+    name: str
 
 
 NOW: Final = Sql(("{now}",))
@@ -105,11 +113,12 @@ class Transition:
     writes: tuple[tuple[str, Any], ...] = ()  # roles and values that it writes beside those of the entered state
     loses: int = 0  # it ends a task of which so many takes were lost, and no caller runs it
     sets: str = ""  # the role whose value a call gives as the option of this name
+    when: tuple[Lacks | Sql, ...] = ()  # conditions on the row, beside its state; only xq's own calls run such a row
 
     @property
     def prolongs(self) -> bool:
         """Whether a call may prolong the state: it is neither entered, nor is there an event to note."""
-        return not (self.follows or self.counts)
+        return not (self.follows or self.counts or self.writes)
 
 
 # What a queue does by itself at a time, beside its timers (`duty_of`). ANY_READY: a take might find a task. SETTLE:
@@ -213,6 +222,9 @@ class Feature:
     name: str
     needs: tuple[str, ...] = ()  # roles that fields= must map
     requires: tuple[str, ...] = ()  # features that must be on
+    fenced: bool = False  # whether only a task's owner may finish it
+    # What a task that goes on in another tube keeps of a role's text
+    anew: Mapping[str, Callable[[str | None], str | None]] = field(default_factory=dict)
     transitions: tuple[Transition, ...] = ()
     timers: tuple[Timer, ...] = ()
     detours: tuple[Detour, ...] = ()
@@ -281,6 +293,7 @@ RESERVED: Final = frozenset(
     + ("listed", "rows", "chosen", "sink", "stream", "batch", "unit", "bucket")
     + ("whole", "spec", "tz", "next_us", "slot")
     + ("filter", "actor", "reason", "chunk", "look", "attempts", "fresh", "on_failure", "chain")
+    + ("again", "line", "rest", "mark", "awaits")
 )
 NUMBERED: Final = re.compile(r"own_.*|([fklpv]|skipg?)[0-9].*")
 
@@ -347,6 +360,7 @@ class Machine:
             if feature.slice and feature.slice.charges:
                 claim(feature.name, "charges", what="what a take charges")
         self.brings = [item for feature in self.features for item in feature.brings.items()]
+        self.anew = {role: keep for feature in self.features for role, keep in feature.anew.items()}
         self._by_source: dict[tuple[str, str], list[Transition]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
         called = [row for row in self.rows if not (row.due or row.loses)]  # timers may be named like a method
@@ -359,7 +373,7 @@ class Machine:
             self._sources[row.event] = tuple(dict.fromkeys([*self._sources.get(row.event, ()), row.source]))
         self._usual: dict[tuple[str, str], str] = {}
         # The core's rows come first, also where a feature overrides them: features must not rename a counter.
-        for row in (*CORE.transitions, *sorted(self.rows, key=lambda row: row.loses)):
+        for row in (*CORE.transitions, *sorted(self.rows, key=lambda row: (row.loses, bool(row.when)))):
             self._usual.setdefault((row.source, row.target), row.event)
         self._options = {
             event: frozenset(option for row in called if row.event == event for option in self.accepts(row))
@@ -379,6 +393,9 @@ class Machine:
             for required in feature.requires:
                 if required not in names:
                     raise ConfigurationError(f"feature {feature.name!r} needs the feature {required!r}, which is off")
+            if feature.fenced and (free := [each.name for each in self.features if not each.settings.fenced]):
+                what = f"who may finish a task ({feature.name!r} needs that its owner alone may)"
+                raise Conflict(feature.name, free[0], what)
 
     @staticmethod
     def _states(brought: Iterable[Feature]) -> tuple[str, ...]:

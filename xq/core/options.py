@@ -100,7 +100,7 @@ def touched_by(increment: object, update: object) -> dict[str, Any]:
     return {"increment": increment}
 
 
-def _moment(at: object) -> float:
+def moment_of(at: object) -> float:
     """Return a datetime in seconds since 1970."""
     if not isinstance(at, datetime):
         raise BadType(f"at is a datetime with a time zone, not {shown(at)}")
@@ -179,7 +179,7 @@ class CallOptions:
         if (at := options.get("at")) is not None:
             if "delay" in checked:
                 raise BadValue(f"{event} takes delay= (seconds) or at= (a datetime), not both")
-            checked["at"] = _moment(at)
+            checked["at"] = moment_of(at)
         return checked
 
     def choose(self, source: str, event: str, seconds: Spans, to: str | None = None) -> Transition:

@@ -38,6 +38,8 @@ ROLES: Final[Mapping[str, Kinds]] = {
     "trace": ("text",),
     "after": ("text",),
     "group": ("text",),
+    "steps": ("text",),
+    "awaits": ("text",),
 }
 NEEDED: Final = {  # Roles whose advice is more than the kinds above.
     "status": "a CharField, a TextField, or an IntegerField with statuses= (or left out: xq brings xq_status)",
@@ -62,7 +64,10 @@ OWN: Final[Mapping[str, tuple[Kind, int | None]]] = {
     "trace": ("text", TRACE_LENGTH),
     "after": ("text", OWNER_LENGTH),
     "group": ("text", 255),
+    "steps": ("text", None),
+    "awaits": ("text", 255),
 }
+NULLABLE: Final = ("runat", "deadline", "finished", "owner", "ttl", "ttr", "after", "group", "steps", "awaits")
 
 ALWAYS: Final = ("status", "priority", "owner", "attempts", "error")  # the offered roles that every queue maps
 
@@ -174,11 +179,11 @@ def _misfit(store: TaskModel[Any], role: str, field: Field) -> str | None:
         wanted = {**NEEDED, **store.needed}.get(role) or f"a field of type {' or '.join(ROLES[role])}"
         said = (field.declared or field.type or "without a type") if field.kind == "other" else field.kind
         return f"role {shown(role)} is {wanted}; {store.name}.{field.name} is {said}"
-    if role in ("runat", "deadline", "finished", "owner", "ttl", "ttr", "after", "group") and not field.null:
+    if role in NULLABLE and not field.null:
         return f"role {shown(role)}: {store.name}.{field.name} must be nullable: NULL means that there is none"
     if role in MANAGED and field.name in store.key:
         return f"role {shown(role)}: {field.name!r} is part of the key, and a key must not change"
-    least = {"owner": OWNER_LENGTH, "trace": TRACEPARENT, "after": OWNER_LENGTH}.get(role, 0)
+    least = {"owner": OWNER_LENGTH, "trace": TRACEPARENT, "after": OWNER_LENGTH, "steps": 2**16, "awaits": 255}.get(role, 0)
     if field.max_length is not None and field.max_length < least:
         return f"role {role!r}: {store.name}.{field.name} holds {field.max_length} characters, {least} are needed"
     return None

@@ -43,6 +43,11 @@ class CheckedCall:
     seconds: Spans
     fields: Mapping[str, Any]
     to: str | None = None
+    brings: Mapping[str, Any] = NONE  # values for the SQL of its transition
+
+
+class Unmet(Exception):
+    """A condition of the transition does not hold for the row: the task is as it was."""
 
 
 ACK: Final = CheckedCall("ack", NONE, NONE)
@@ -116,18 +121,20 @@ class NamedMoves(Generic[T]):
         waits: bool = True,
         undone: bool = False,
         taken: bool = False,
+        brings: Mapping[str, Any] = NONE,
     ) -> T:
         """Move one task by `event` and return it. The state of the task selects the transition.
 
         `bury` returns a buried task unchanged. `update` may also set the roles that `sets` names. Without `waits` it
         raises the database's error if the row has been locked for a second. `undone`: it is a release of a task
-        that has not been worked on. `taken`: it moves the task only if this take has it.
-        Raises NotFound, WrongState and NotOwner, and SessionLost if the session of the task was lost.
+        that has not been worked on. `taken`: it moves the task only if this take has it. `brings`: values for the SQL
+        of the transition. Raises NotFound, WrongState and NotOwner, SessionLost if the session of the task was lost,
+        and Unmet if a condition of the transition does not hold.
         """
-        is_plain = not options and update is None and to is None and event in self._plain
-        asked = (
-            self._plain[event] if is_plain else CheckedCall(event, *self.tasks.called(event, options, update, sets), to)
-        )
+        is_plain = not (options or brings) and update is None and to is None and event in self._plain
+        asked = self._plain[event] if is_plain else None
+        if asked is None:
+            asked = CheckedCall(event, *self.tasks.called(event, options, update, sets), to, brings)
         parts, token = self.tasks.identify(key)
         state = TAKEN if taken else self._only.get(event) or self.only_source(asked)
         if self.working:
@@ -155,7 +162,30 @@ class NamedMoves(Generic[T]):
             state = self.find(asked, parts, token)
             if taken and state != TAKEN:
                 break
+            if transition.when and state == transition.source:
+                raise Unmet
         raise WrongState(event, self.tasks.app_key(parts), state, self.machine.sources(event), self.tasks.wording)
+
+    def rewriting(
+        self,
+        event: str,
+        key: object,
+        options: Mapping[str, Any],
+        update: Mapping[str, Any] | None,
+        rewrite: Mapping[str, Callable[[str | None], str | None]],
+    ) -> T:
+        """Move one task as `one`, and write into roles what `rewrite` makes of their texts, in one transaction."""
+        if not rewrite:
+            return self.one(event, key, options, update)
+        parts, _ = self.tasks.identify(key)
+
+        def move() -> T:
+            row, _ = self.look(parts, self.executor.dialect.lock)
+            place, roles = self.tasks.table.fields.index, self.tasks.table.roles
+            made = {roles[role].name: make(row[place(roles[role])]) for role, make in rewrite.items()}
+            return self.one(event, key, options, {**(update or {}), **made}, sets=tuple(rewrite))
+
+        return self.executor.transaction(move)
 
     def check_apart(self, event: str, parts: Key) -> None:
         """Raise InTransaction if the task is one of a worker's, whose function has written and not committed."""
@@ -271,16 +301,18 @@ class NamedMoves(Generic[T]):
         # Else it would hold up other calls, and be applied when another transaction with the row is rolled back.
         briefly = not binding.dialect.is_local and transition.source == TAKEN
         briefly = briefly and (connection.briefly or not connection.in_transaction)
-        rows = mode, fence, transition.source, briefly, transition.writes
+        rows = mode, fence, transition.source, briefly, transition.writes, transition.when
         name = event, rows, transition.target, (*seconds,), (*fields,)
         step = binding.steps.get(name)
         if step is None:
-            which_rows = Selector(mode, transition.source, fence, briefly=briefly)
+            which_rows = Selector(mode, transition.source, fence, briefly=briefly, when=transition.when)
             step = self.steps.compile(binding, name, which_rows, transition)
         if seconds:
             which |= self.executor.values(seconds)
         else:
             which["now"] = None if self.executor.clock is None else self.executor.clock.now
+        if asked.brings:
+            which.update(asked.brings)
         if fields:
             which.update(zip(step.statement.names, fields.values(), strict=True))
         return self.executor.run(step, which, begun)

@@ -24,6 +24,7 @@ from xq.features.not_check_session import not_check_session
 from xq.features.priority import priority
 from xq.features.rate import rate
 from xq.features.retval import retval
+from xq.features.steps import steps
 from xq.features.ttl import ttl
 from xq.features.ttr import ttr
 from xq.features.unique import unique
@@ -62,6 +63,7 @@ class Features(TypedDict, total=False):
     priority: Switch | Literal["highest"]
     endless: Switch
     after: Switch
+    steps: Switch
 
 
 FEATURES: Mapping[str, Callable[..., Feature]] = {
@@ -89,5 +91,6 @@ FEATURES: Mapping[str, Callable[..., Feature]] = {
         priority,
         endless,
         after,
+        steps,
     )
 }

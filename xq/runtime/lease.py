@@ -50,6 +50,12 @@ class Lease:
     cancelled: bool = False
     on_loss: Callable[[], object] | None = None
     calls: list[Callable[[], Any]] | None = None  # after the commit of the function's session; None: it has none
+    commit: Any = None  # within such a session: runs a call in it and commits, and the function goes on
+    made_by: Any = None  # the worker's `Attempts`
+    thread: int = 0  # in which its function runs
+    coroutine: Any = None  # the asyncio task that awaits it
+    progress: Any = None  # what is known of its function's steps
+    suspended: Any = None  # how the function has ended its attempt, to go on later: `Suspended`
     _lost: threading.Event | None = None  # made when the handler asks for it
     _token: Any = None
 
@@ -58,10 +64,11 @@ class Lease:
 
     def __enter__(self) -> None:
         """Make it the current one for the block."""
-        self._token = _current.set(self)
+        self._token = lease_of_context.set(self)
+        self.thread = threading.get_ident()
 
     def __exit__(self, *exception: object) -> None:
-        _current.reset(self._token)
+        lease_of_context.reset(self._token)
 
     def start(self) -> None:
         """Note that the handler begins: its timeout counts from here."""
@@ -108,13 +115,13 @@ class Lease:
         return not self.is_lost
 
 
-_current: ContextVar[Lease] = ContextVar("xq_lease")
+lease_of_context: ContextVar[Lease] = ContextVar("xq_lease")
 
 
 def current() -> Lease:
     """Return the lease of the task that the running handler works on. Raises ConfigurationError outside of one."""
     try:
-        return _current.get()
+        return lease_of_context.get()
     except LookupError:
         raise ConfigurationError(
             "xq.current() is the lease of a worker's task: call it in the worker's function"
@@ -128,7 +135,7 @@ def after_commit(call: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs
     logged, and a lease that has ended cancels nothing. An `async def` is awaited in an asynchronous worker. It is
     called once at most: not if the process dies between the two. Raises ConfigurationError elsewhere.
     """
-    lease = _current.get(None)
+    lease = lease_of_context.get(None)
     if lease is None or lease.calls is None:
         raise ConfigurationError(
             "xq.after_commit() waits for the session of a worker's function: call it there, and give the worker "

@@ -88,6 +88,7 @@ class Language(ABC):
     longest_name: int | None = None  # in bytes
     layout: str  # the version of installed objects; raise it with each change to triggers, indexes or side tables
     long_text = "TEXT"  # the type for a text of any length
+    own_text = "TEXT"  # the same in an own column
     double = "DOUBLE PRECISION"
     undashed = Form("replace({}, '-', '')")  # the text of a UUID as a column for UUIDs has it
     dashed = Form("{0}")  # a UUID as text, also if it is stored as 32 digits
@@ -107,6 +108,7 @@ class Language(ABC):
     as_literal = Form("quote({0})")  # a value as the text of a literal; {1} is the type of the column that it is for
     column_types = ""  # a query of the columns of `:name` and their types, where `as_literal` needs them
     place_in_text = "instr"
+    lacks = Form("instr({}, {}) = 0")  # the condition that a text has nowhere another one, byte by byte
     folded = Form("lower({})")
     # A query for transactions older than `:n` seconds, the oldest first: (holder, seconds, how to end it).
     open_transactions = ""

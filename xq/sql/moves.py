@@ -12,7 +12,7 @@ from uuid import UUID
 from xq.core.compile import After, Change, Charge, Given, Later, Own, Selector, Statement
 from xq.core.connections import Run
 from xq.core.kinds import fits_a_column
-from xq.core.machine import ABSENT, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Marker, Sql
+from xq.core.machine import ABSENT, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Lacks, Marker, Sql
 from xq.core.tokens import UUID_LENGTH
 from xq.sql.heads import Heads
 from xq.sql.named import filled
@@ -57,8 +57,15 @@ class TaskMoves(ABC):
         state = self.terms.is_state(rows.state, status)
         due = f" AND {self.terms.due(rows)}" if rows.column else ""
         if rows.mode == "key":
-            return f"{self.terms.by_key()} AND {state}{due}{self.terms.lost(rows)}"
+            holds = "".join(f" AND {self.condition(each)}" for each in rows.when)
+            return f"{self.terms.by_key()} AND {state}{due}{self.terms.lost(rows)}{holds}"
         return f"{self.terms.keys_listed(len(self.terms.keys) + (rows.fence == 'takes'))} AND {state}{due}"
+
+    def condition(self, when: Lacks | Sql) -> str:
+        """Return a condition on a row as SQL."""
+        if isinstance(when, Lacks):
+            return self.terms.lacks(f"COALESCE({self.terms.roles[when.role]}, '')", f":{when.name}")
+        return self._filled(when.parts[0], self.terms.now)
 
     def fence(self, rows: Selector, owner: str = "") -> str:
         """Return the fence: a condition that only this session's rows, or rows with their token, are meant."""
@@ -171,11 +178,13 @@ class TaskMoves(ABC):
             return f"CASE WHEN {is_later} THEN {at} ELSE {terms.roles[role]} END"
         if isinstance(value, Sql):
             now = self.terms.moment(self.terms.kind(role), self.terms.now)
-            columns = {**self.terms.column_of, **self.terms.roles}
-            return self.terms.joined([part.format(now=now, **columns) for part in value.parts])
+            return self.terms.joined([self._filled(part, now) for part in value.parts])
         if isinstance(value, Marker):
             return {TOKEN.name: ":owner", PLUS_ONE.name: f"COALESCE({self.terms.roles[role]}, 0) + 1"}[value.name]
         return self.terms.literal(value)
+
+    def _filled(self, part: str, now: str) -> str:
+        return part.format(now=now, now_us=self.terms.now_us, **self.terms.column_of | self.terms.roles)
 
     def move(self, rows: Selector, change: Change) -> Statement:
         """Return the statement that moves, deletes or touches rows, and returns them as they are afterwards."""

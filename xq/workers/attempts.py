@@ -13,13 +13,13 @@ from xq.core import time
 from xq.core.kinds import Row, T
 from xq.core.values import Taken
 from xq.core.words import lasting
-from xq.engine.named import ACK, LOCKED, CheckedCall, Locked, cancelled
+from xq.engine.named import ACK, LOCKED, CheckedCall, Locked, Unmet, cancelled
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.sleep import run_steps
 from xq.workers.attempt import AGAIN, NONE_FAILED, Ack, Attempt, Batch, RetriedCalls, WorkerJob, line_of, path_of
 from xq.workers.concurrency import Slots
 from xq.workers.failed import FailedAttempts
-from xq.workers.outcomes import Next
+from xq.workers.outcomes import Next, Suspended
 from xq.workers.worker import TaskSource, Worker
 
 # What the log says about a task, by the event that has finished it.
@@ -122,7 +122,7 @@ class Attempts(Generic[T]):
         work, failed = (given(first.task), NONE_FAILED) if batch is None else (batch, batch.failed)
         finish = partial(self._finish_now, first)
         job = WorkerJob(self.heart, work, attempts, ttr, first.number, finish, failed=failed)
-        job.ack_with = partial(self._ack_with, first)
+        job.ack_with, job.made_by = partial(self._ack_with, first), self
         self.heart.add(job)
         return job
 
@@ -263,6 +263,8 @@ class Attempts(Generic[T]):
             if job.is_lost:
                 self.log.debug("a function has ended whose task was lost", exc_info=error)
                 self._log_done(job, *(each for each in job.taken if job.cancelled))
+            elif job.suspended is not None and job.suspended.ends(error):
+                self._suspend(job, job.taken[0], job.suspended)
             elif error is not None:
                 for attempt in job.taken:
                     if self.options.session is None or not self._is_committed(attempt):
@@ -278,6 +280,18 @@ class Attempts(Generic[T]):
             if ended:
                 self.drop(job)
         return ended
+
+    def _suspend(self, job: WorkerJob, attempt: Attempt, suspended: Suspended) -> None:
+        """Have the task wait as its function has asked; if what it waits for has come, release it."""
+
+        def move() -> T:
+            try:
+                return self._moves.one(suspended.event, attempt.taken, suspended.options, brings=suspended.brings)
+            except Unmet:
+                return self._moves.one("release", attempt.taken, undone=True)
+
+        if self.calls.finish_or_leave(attempt.taken, move) is not None:
+            self._log_done(job, attempt, told=suspended.told)
 
     def _is_committed(self, attempt: Attempt) -> bool:
         """Return whether the session of a function that has failed was committed with the end of its task.
@@ -385,7 +399,7 @@ class Attempts(Generic[T]):
             failed(error)
             return
         options = {**error.options, "attempts": 0 if self._counts else None}
-        move = partial(self._moves.one, "release", attempt.taken, options, error.update)
+        move = partial(self._moves.rewriting, "release", attempt.taken, options, error.update, self._moves.machine.anew)
         if self.calls.finish(move, failed) is not None:  # else the attempt failed by what the queue cannot do
             self._log_done(job, attempt, told=f"goes on in {error.tube!r}")
 

@@ -71,13 +71,32 @@ class Discard(Outcome):
     outcome = "discard"
 
 
+class Suspended(BaseException):
+    """Ends an attempt whose function goes on later: xq raises it, and a function lets it pass. It is no failure.
+
+    The worker then moves the task by `event`.
+    """
+
+    outcome = "suspended"
+
+    def __init__(self, event: str, options: Mapping[str, Any], brings: Mapping[str, Any], told: str) -> None:
+        super().__init__(f"the attempt ends: the task {told}")
+        self.event, self.options, self.brings, self.told = event, options, brings, told
+
+    def ends(self, error: BaseException | None) -> bool:
+        """Return whether a function has ended so that raised `error` in the end (None: it returned)."""
+        if isinstance(error, BaseExceptionGroup):  # of a TaskGroup
+            return error.split(Suspended)[1] is None
+        return error is None or error is self
+
+
 class ProcessDied(Exception):
     """The error of an attempt whose process crashed or was killed (`kind="process"`). No function raises it."""
 
 
 def outcome_of(error: BaseException) -> str:
     """Return how an attempt has ended whose function has raised."""
-    return error.outcome if isinstance(error, Outcome) else "failed"
+    return error.outcome if isinstance(error, (Outcome, Suspended)) else "failed"
 
 
 def seconds(name: str, given: object) -> float:

@@ -271,6 +271,7 @@ class Child:
         if found is None or found[1] != TAKEN or (attempt.taken.token and found[0][-1] != attempt.taken.token):
             return  # it has ended, and the process just afterwards
         attempt.task = calls.moves.tasks.returned(found[0], attempt.taken.token)
+        attempt.number = int(calls.moves.tasks.in_role(attempt.task, "attempts") or 0)  # a step has set it back
         is_late = self.killed_by and time.monotonic() >= job.started_at + job.timeout
         late = f"the function runs for longer than {job.timeout:g} s" if is_late else ""
         error = TimeoutError(late) if late else ProcessDied(f"the worker process has died: {self.cause}")

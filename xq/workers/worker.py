@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import logging
@@ -16,6 +17,7 @@ from xq.core.kinds import T
 from xq.core.machine import Machine
 from xq.core.values import Key
 from xq.engine.named import NamedMoves
+from xq.runtime.lease import lease_of_context as _lease
 from xq.runtime.waiting import Waiting
 from xq.workers.options import Options
 from xq.workers.outcomes import Backoff
@@ -147,15 +149,17 @@ class Worker(Generic[T]):
     def call(self, task: Any) -> None:
         """Run the function with a task, within the context managers around it."""
         if not self._around:
-            check_returned(self._call(task))
+            returned(self._call(task))
             return
         with ExitStack() as stack:
             for around in self._around:
                 stack.enter_context(around(task))
-            check_returned(self._call(task))
+            returned(self._call(task))
 
     async def acall(self, task: Any) -> None:
         """Await the function with a task, within the context managers around it."""
+        if (lease := _lease.get(None)) is not None:
+            lease.coroutine = asyncio.current_task()
         async with AsyncExitStack() as stack:
             for around in self._around:
                 context = around(task)
@@ -164,12 +168,23 @@ class Worker(Generic[T]):
                 else:
                     stack.enter_context(context)
             await self._call(task)
+            returned()
 
 
 def is_async(function: Any) -> bool:
     """Return whether a function is an `async def`, as far as its definition shows."""
     call = getattr(function, "__call__", None)  # noqa: B004 (an object may have an async one)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def returned(result: object = None) -> None:
+    """Check how a worker's function has returned. Raises TypeError as `check_returned`, and again what has suspended it."""
+    check_returned(result)
+    if (lease := _lease.get(None)) is not None:
+        if lease.suspended is not None:
+            raise lease.suspended
+        if lease.progress is not None:
+            lease.progress.returned()
 
 
 def check_returned(result: object) -> None:

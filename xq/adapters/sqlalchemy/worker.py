@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from operator import methodcaller
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet
 
 import sqlalchemy as sa
@@ -29,8 +29,9 @@ from xq.runtime.lease import current
 from xq.workers.attempt import Batch, WorkerJob
 from xq.workers.child import WHEN_FORKED
 from xq.workers.outcomes import Next
-from xq.workers.worker import Worker, check_returned, is_async
+from xq.workers.worker import Worker, check_returned, is_async, returned
 
+R = TypeVar("R")
 AFTER = "a call of xq.after_commit() has failed; the task is finished all the same"
 
 
@@ -55,7 +56,7 @@ def run_in(store: Any, worker: Worker[Any]) -> Callable[[Any], Any]:
     def call(task: Any) -> None:
         with noting() as writes:
             try:
-                check_returned(function(task))
+                returned(function(task))
             except BaseException:
                 writes.undo()
                 raise
@@ -65,6 +66,7 @@ def run_in(store: Any, worker: Worker[Any]) -> Callable[[Any], Any]:
         with noting() as writes:
             try:
                 await function(task)
+                returned()
             except BaseException:
                 if writes.open or writes.sessions:
                     await greenlet_spawn(writes.undo)
@@ -128,16 +130,13 @@ class InSession:
     def call(self, task: Any) -> None:
         ended = None
         with self._maker() as session, self._open(session, task) as (job, mine, writes):
+            job.commit = partial(self._go_on, session, job)
             try:
-                check_returned(self._function(mine, session))
+                returned(self._function(mine, session))
             except Next as error:  # no failure: its step is done
                 ended = error
             self._end(session, job, writes, ended)
-        for call in job.calls:
-            try:
-                check_returned(call())
-            except Exception:
-                self._log.exception(AFTER)
+        self._call_after(job)
         if ended is not None:
             raise ended
 
@@ -145,24 +144,66 @@ class InSession:
         ended, session = None, self._maker()
         try:
             with self._open(session.sync_session, task) as (job, mine, writes):
+                job.commit = partial(self._ago_on, session, job)
                 for each in (mine if isinstance(mine, Batch) else [mine]) if self._computed else ():
                     await session.refresh(each, self._computed)
                 try:
                     await self._function(mine, session)
+                    returned()
                 except Next as error:
                     ended = error
                 await session.run_sync(self._end, job, writes, ended)
         except BaseException:
             async with session:  # closes it, also in a coroutine that is cancelled
                 raise
-        for call in job.calls:
+        await self._acall_after(job)
+        if ended is not None:
+            raise ended
+
+    def _call_after(self, job: Any) -> None:
+        """Make the calls that wait for the commit."""
+        calls, job.calls = job.calls, []
+        for call in calls:
+            try:
+                check_returned(call())
+            except Exception:
+                self._log.exception(AFTER)
+
+    async def _acall_after(self, job: Any) -> None:
+        calls, job.calls = job.calls, []
+        for call in calls:
             try:
                 if inspect.isawaitable(result := call()):
                     await result
             except (Exception, asyncio.CancelledError):  # by its timeout, for example
                 self._log.exception(AFTER)
-        if ended is not None:
-            raise ended
+
+    def _go_on(self, session: Session, job: Any, write: Callable[[], R]) -> R:
+        """End a step of the function: run `write` in its session and commit. No object expires: a coroutine could not
+        load it again."""
+        made = self._committed(session, write)
+        self._call_after(job)
+        return made
+
+    async def _ago_on(self, session: Any, job: Any, write: Callable[[], R]) -> R:
+        made: R = await session.run_sync(self._committed, write)
+        await self._acall_after(job)
+        return made
+
+    def _committed(self, session: Session, write: Callable[[], R]) -> R:
+        if session.in_nested_transaction():
+            raise ConfigurationError("a step ends by a commit of the session: call it outside of begin_nested()")
+        own, expires = session.connection(**self._store._of_the_model), session.expire_on_commit
+        session.flush()
+        with self._store.joining(own):
+            made = write()
+        session.expire_on_commit = False
+        try:
+            type(session).commit(session)
+        finally:
+            session.expire_on_commit = expires
+        session.begin()
+        return made
 
     @contextmanager
     def _open(self, session: Session, task: Any) -> Iterator[tuple[Any, Any, Writes]]:
@@ -176,6 +217,7 @@ class InSession:
             with noting() as writes:
                 yield job, self._merged(session, task), writes
         finally:
+            job.commit = None
             for name in REFUSED:
                 delattr(session, name)
 
@@ -201,7 +243,10 @@ class InSession:
             for each in [each for each in job.done if each.finished]:
                 with suppress(NotFound, WrongState):  # it did so itself, unless its savepoint was rolled back
                     getattr(self._queue, name)(each.taken, **options)
-            if left:
+            if len(left) == 1 and ended is not None:
+                update, moves = options.pop("update"), self._queue.parts.named
+                moves.rewriting(name, left[0], options, update, moves.machine.anew)
+            elif left:
                 getattr(self._queue, name + "_many" * (len(left) > 1))(left if len(left) > 1 else left[0], **options)
         try:
             type(session).commit(session)

@@ -63,6 +63,8 @@ class MariadbLanguage(ServerLanguage):
     first_schema = "DATABASE()"
     layout = "18"
     long_text = "LONGTEXT"
+    own_text = "MEDIUMTEXT"
+    lacks = Form(f"INSTR({EXACT_TEXT('{}')}, {{}}) = 0")
     dashed = Form(
         "CASE LENGTH({0}) WHEN 32 THEN CONCAT(substr({0}, 1, 8), '-', substr({0}, 9, 4), '-', substr({0}, 13, 4), "
         "'-', substr({0}, 17, 4), '-', substr({0}, 21, 12)) ELSE {0} END"

@@ -60,6 +60,7 @@ class PostgresLanguage(ServerLanguage):
         "WHERE attrelid = to_regclass(:name) AND attnum > 0 AND NOT attisdropped"
     )
     place_in_text = "strpos"
+    lacks = Form("strpos({}, {}) = 0")
     commits = "SELECT CAST(pg_current_snapshot() AS text)"
     read_only = "pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean)"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,9 +26,10 @@ from xq.sql.mariadb.mariadb_dialect import LONGEST_STATEMENT
 from xq.workers.attempt import line_of, text_of
 from xq.workers.failed import LONGEST_ERROR, storable, traceback_of
 from xq.workers.options import Options
-from xq.workers.outcomes import Backoff, Bury, Discard, Next, Outcome, ProcessDied, Retry
+from xq.workers.outcomes import Backoff, Bury, Discard, Next, Outcome, ProcessDied, Retry, Suspended
 from xq.workers.pool import Assignment
 from xq.workers.program import KINDS, assignment_of, assignments_of, run_assignments, worker_of
+from xq.workers.worker import returned
 
 Finish = Callable[..., Any]
 
@@ -149,6 +151,9 @@ def perform(row: Task) -> None:
     finish = current().finish
     try:
         value = _call(result)
+        returned()
+    except Suspended:
+        raise
     except BaseException as error:  # SystemExit of a task is a failure of the task, too
         _discard(row, error)
         if not _ended(row, error, finish):
@@ -165,6 +170,9 @@ async def aperform(row: Task) -> None:
     try:
         awaits = iscoroutinefunction(result.task.func)
         value = await (_acall(result) if awaits else _in_thread(_call, result))
+        returned()
+    except Suspended:
+        raise
     except BaseException as error:
         me = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and me and me.cancelling():
@@ -276,11 +284,14 @@ def _goes_on(row: Task, backend: Any, error: BaseException) -> bool:
 def _call(result: Any) -> Any:
     if iscoroutinefunction(result.task.func):
         return async_to_sync(_acall)(result)
+    current().thread = threading.get_ident()
     with Task.xq.parts.store.at_work():  # a transaction that the task left open would roll its result back
         return result.task.func(*_arguments(result), **result.kwargs)
 
 
 async def _acall(result: Any) -> Any:
+    lease = current()
+    lease.thread, lease.coroutine = threading.get_ident(), asyncio.current_task()
     timeout = option_of(result.task, result.task.get_backend(), "timeout")
     limit = asyncio.timeout(timeout)
     try:

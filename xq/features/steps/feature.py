@@ -1,0 +1,46 @@
+"""The data of the feature `steps`: workers' functions go on where they were."""
+
+from __future__ import annotations
+
+from xq.core.machine import KEEP, ONE_LESS, READY, TAKEN, Column, Feature, Lacks, On, Sql, Transition
+from xq.features.steps.lines import signals_alone
+from xq.features.steps.slice import StepsSlice
+
+APPENDED = "steps", Sql(("COALESCE({steps}, '')", ":line", "{now_us}", ":rest"))
+AGAIN = "attempts", ONE_LESS  # the take that goes on is no further attempt
+NEW = Lacks("steps", "mark")  # a record is made once, and a task waits for what has not come
+
+
+def steps(on: On = True) -> Feature:
+    """Let workers' functions go on where they were: `xq.step`, `xq.sleep`, `xq.wait_for`, and `signal` of the queue.
+
+    A record of each step is a line in the column `xq_steps`, and `xq_awaits` has the signal that a task waits for.
+    """
+
+    def of_owner(event: str, target: str, *writes: tuple[str, object], when: tuple[Lacks | Sql, ...] = (NEW,)) -> Transition:
+        stays = target == TAKEN
+        return Transition(
+            TAKEN, event, target, fenced=True, follows=not stays, counts=not stays, writes=(APPENDED, *writes), when=when
+        )
+
+    return Feature(
+        "steps",
+        needs=("steps", "awaits"),
+        requires=("delayed", "buried"),
+        fenced=True,
+        transitions=(
+            of_owner("step", TAKEN, ("attempts", 1), ("lost", 0)),
+            of_owner("elapse", TAKEN, when=(NEW, Sql(("{now_us} >= :until",)))),  # a sleep, or a wait, is over
+            of_owner("sleep", "W", AGAIN),
+            of_owner("wait", "W", AGAIN, ("awaits", Sql((":awaits",)))),
+            Transition("W", "signal", READY, when=(NEW,)),
+        ),
+        columns=(
+            Column("steps", at={"D": None, "Z": None}),
+            Column("awaits", at={"W": KEEP}, otherwise=None),
+        ),
+        anew={"steps": signals_alone},
+        methods=("signal",),
+        options={"again": ("dig",)},
+        slice=StepsSlice,
+    )

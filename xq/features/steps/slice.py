@@ -1,0 +1,50 @@
+"""The SQL of the feature steps: a signal, and what operators are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xq.features.steps.lines import NAMED, read
+from xq.sql.slice import Hidden, Slice
+from xq.sql.rows import Rows
+
+KEPT_IN = "RWTB"  # the states in which a task keeps signals
+
+
+class StepsSlice(Slice):
+    """One queue's signals."""
+
+    terms: Rows
+
+    def signal(self, ready: dict[str, str], by_key: str = "") -> str:
+        """Return SQL that adds a signal to a task, and readies it if it waits for this one.
+
+        `ready` has what a task that becomes ready gets, as SQL by column. One statement, so that none is lost beside
+        the wait, whichever comes first. Each column keeps its value in a task that does not wait for it: MariaDB
+        evaluates them from left to right, so what the condition reads comes last.
+        """
+        terms, roles = self.terms, self.terms.roles
+        status, awaits, steps = roles["status"], roles["awaits"], roles["steps"]
+        comes = f"{terms.exact(awaits)} = :awaits"
+        wakes, there = f"{terms.is_state('W')} AND {comes}", f"COALESCE({steps}, '')"
+        last = {status: wakes, awaits: comes}
+        woken = f"CASE WHEN {wakes} THEN ',\"woke\":1' ELSE '' END"
+        sets = [f"{steps} = {terms.joined([there, ':line', terms.now_us, woken, ':rest'])}"]
+        sets += [
+            f"{column} = CASE WHEN {wakes} THEN {value} ELSE {column} END"
+            for column, value in ready.items()
+            if column not in (*last, steps)
+        ]
+        sets += [f"{column} = CASE WHEN {when} THEN {ready[column]} ELSE {column} END" for column, when in last.items()]
+        states = [state for state in terms.machine.states if state in KEPT_IN]
+        fits = f"LENGTH({there}) + :adding <= :most"
+        lacks = " AND ".join(terms.lacks(there, name) for name in (":mark", ":late"))
+        where = f"{by_key or terms.by_key()} AND {terms.in_states(states)} AND {lacks} AND {fits}"
+        return f"UPDATE {terms.table_in_schema} SET {', '.join(sets)} WHERE {where}"
+
+    def waits(self, task: Hidden) -> Iterator[str] | None:
+        """Say for which signal a task waits, or that it sleeps, and what it has done."""
+        lines = list(read(task.role("steps")))
+        if task.state != "W" or not lines:
+            return None
+        return iter(())
