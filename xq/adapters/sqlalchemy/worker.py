@@ -130,7 +130,7 @@ class InSession:
         with self._maker() as session, self._open(session, task) as (job, mine, writes):
             try:
                 check_returned(self._function(mine, session))
-            except Next as error:  # no failure: its step is done
+            except Next as error:  # no failure: its stage is done
                 ended = error
             self._end(session, job, writes, ended)
         for call in job.calls:
