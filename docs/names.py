@@ -49,7 +49,7 @@ SECTIONS = (
             *("Stats", "engine.stats.Numbers", "Schedule", "engine.pauses.Pause", "engine.limits.Limit"),
             *("operators.operations.Operation", "operators.operations.Preview"),
             *("operators.search.Found", "operators.failures.Failures", "operators.failures.FailureGroup"),
-            *("operators.inspection.TimelineStep", "operators.inspection.Snapshot", "operators.inspection.Age"),
+            *("operators.inspection.TimelineEntry", "operators.inspection.Snapshot", "operators.inspection.Age"),
             *("operators.doctor.Finding", "operators.inspection.Health"),
             "operators.inspection.Process",
         ),

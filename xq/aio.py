@@ -11,7 +11,7 @@ from functools import partial, wraps
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, Self, Unpack, overload
 
-from xq.api import MISSING, Queue, steps_of_put
+from xq.api import MISSING, Queue, wait_of_put
 from xq.core.connections import Connections
 from xq.core.errors import BadType, ConfigurationError, LeftOpen, NotInstalled, shown
 from xq.core.kinds import R, T
@@ -24,7 +24,7 @@ from xq.engine.named import LOCKED, Locked
 from xq.operators.methods import CHUNK
 from xq.runtime.group import Group
 from xq.runtime.sleep import LOOK_NOW, Wait
-from xq.runtime.turns import Call, CallKind, TakenBy, Turns, kind, sleep, step
+from xq.runtime.turns import Call, CallKind, TakenBy, Turns, kind, resume, sleep
 
 if TYPE_CHECKING:
     from xq.operators.inspection import Health
@@ -128,7 +128,7 @@ class Aio(Generic[T]):
     ) -> T | tuple[T, bool]:
         brought = {} if task is MISSING else task
         if not (wait is MISSING is timeout):
-            return await self._steps(steps_of_put(self._turns.waiting, brought, wait, timeout, options))
+            return await self._wait(wait_of_put(self._turns.waiting, brought, wait, timeout, options))
         if not self._access().is_local and self._turns.waiting.machine.single is not None:
             # It may wait for another transaction, and the others in its turn with it.
             return await self._call(partial(self._queue.put, brought, **options))
@@ -156,8 +156,8 @@ class Aio(Generic[T]):
         looks = at_once or (self._block() is None and not self._access().is_private)
         found = await self._look(alike, n) if looks else []
         if not at_once and not found:
-            steps = self._turns.waiting.taking(tube, seconds, looked=looks)
-            found = await self._steps(steps, partial(self._look, alike, n), self._turns.release)
+            wait = self._turns.waiting.taking(tube, seconds, looked=looks)
+            found = await self._wait(wait, partial(self._look, alike, n), self._turns.release)
         return [task for task, _ in found]
 
     def _look(self, alike: CallKind, n: int) -> Awaitable[list[TakenBy[T]]]:
@@ -205,7 +205,7 @@ class Aio(Generic[T]):
     async def wait(self, key: object, timeout: Span = None) -> tuple[T, bool]:
         waiting = self._turns.waiting
         parts, _ = waiting.tasks.identify(key)
-        return await self._steps(waiting.waiting_for(parts, waiting.seconds(timeout)))
+        return await self._wait(waiting.waiting_for(parts, waiting.seconds(timeout)))
 
     # Queue[T], as pyright would not know what a bare Queue's method returns.
     put_many = twin(Queue[T].put_many)
@@ -519,9 +519,9 @@ class Aio(Generic[T]):
         self._flushing = None
         self._run(self._turns.run)
 
-    async def _steps(
+    async def _wait(
         self,
-        steps: Wait[R],
+        wait: Wait[R],
         look: Callable[[], Awaitable[object]] | None = None,
         undo: Callable[[Any], None] = lambda result: None,
     ) -> R:
@@ -532,19 +532,19 @@ class Aio(Generic[T]):
             if has_ended:
                 undo(result)
             else:
-                steps.close()
+                wait.close()
 
         def dropped() -> None:
-            steps.close()
+            wait.close()
             if found:
                 undo(found)
 
         answer: object = None
-        found: Any = None  # by the last look, and not yet given to the steps
+        found: Any = None  # by the last look, and not yet sent to the generator
         failed: Exception | None = None
         while True:
             try:
-                has_ended, request = await self._call(partial(step, steps, answer, failed), undone, dropped=dropped)
+                has_ended, request = await self._call(partial(resume, wait, answer, failed), undone, dropped=dropped)
             except Exception:
                 if found:
                     self._run(partial(undo, found))
@@ -561,7 +561,7 @@ class Aio(Generic[T]):
             except Exception as error:
                 failed = error
             except BaseException:
-                self._run(steps.close)
+                self._run(wait.close)
                 raise
 
 
@@ -634,7 +634,7 @@ class AioGroup(Generic[T]):
     async def wait(self, timeout: Span = None) -> bool:
         if self._on is not None:  # in whose transaction no call may wait
             return await self._call(partial(self._group.wait, timeout))
-        return await self._aio._steps(self._group.waiting(timeout))
+        return await self._aio._wait(self._group.waiting(timeout))
 
 
 def _begin(store: Connections) -> AbstractContextManager[object]:

@@ -26,7 +26,7 @@ from xq.operators.methods import Operators
 from xq.parts import Parts
 from xq.runtime.group import Group
 from xq.runtime.schedules import Schedule
-from xq.runtime.sleep import Wait, run_steps
+from xq.runtime.sleep import Wait, run_wait
 from xq.runtime.waiting import Waiting
 
 if TYPE_CHECKING:  # most programs do without them: a property or a method imports each
@@ -264,7 +264,7 @@ class Queue(Operators[T]):
         brought = {} if task is MISSING else task
         if wait is MISSING is timeout:
             return self.parts.inserts.put(brought, options)
-        return run_steps(steps_of_put(self.parts.waiting, brought, wait, timeout, options))
+        return run_wait(wait_of_put(self.parts.waiting, brought, wait, timeout, options))
 
     @takes_on
     def put_many(self, tasks: Iterable[object], **options: Unpack[PutManyOptions]) -> list[T]:
@@ -335,7 +335,7 @@ class Queue(Operators[T]):
         """
         seconds = self.parts.waiting.seconds(timeout)
         parts, _ = self.parts.tasks.identify(key)
-        return run_steps(self.parts.waiting.waiting_for(parts, seconds))
+        return run_wait(self.parts.waiting.waiting_for(parts, seconds))
 
     @takes_on
     def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T:
@@ -806,10 +806,10 @@ class Queue(Operators[T]):
         self.parts.maintenance.set_session_ttr(seconds or 0.0)
 
 
-def steps_of_put(
+def wait_of_put(
     waiting: Waiting[T], task: object, wait: Span, timeout: Span, options: Mapping[str, Any]
 ) -> Wait[T | tuple[T, bool]]:
-    """Return the steps for a put that waits. Raises BadType and BadValue."""
+    """Return the generator of a put that waits. Raises BadType and BadValue."""
     if timeout is MISSING:
         return waiting.putting_and_waiting(task, options, waiting.seconds(wait, "wait"))
     if wait is not MISSING:

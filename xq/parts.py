@@ -20,7 +20,7 @@ from xq.engine.named import NamedMoves
 from xq.engine.observers import Observers
 from xq.engine.pauses import Pauses
 from xq.engine.several import SeveralMoves
-from xq.engine.steps import Steps
+from xq.engine.statements import Statements
 from xq.engine.take import Takes
 from xq.engine.timers import Timers, UnattendedMoves
 from xq.runtime.group import Groups
@@ -54,16 +54,16 @@ class Parts(Generic[T]):
         self.waiters = Waiters(self.executor, self.tasks)  # the callers that wait
         self.pauses = Pauses(self.executor, self.waiters.takers.wake_first)
         self.limits = Limits(self.executor, self.waiters.takers.wake_first)
-        steps = Steps(self.executor, self.tasks)
-        settlers = {each.name: each.settler(steps, self.pauses) for each in machine.features if each.settler}
-        steps.settling.settlers += settlers.values()  # what the ends of tasks set off
+        statements = Statements(self.executor, self.tasks)
+        settlers = {each.name: each.settler(statements, self.pauses) for each in machine.features if each.settler}
+        statements.settling.settlers += settlers.values()  # what the ends of tasks set off
         if "groups" in settlers:
             self.groups: Groups = settlers["groups"]  # the groups of tasks
-        unattended = UnattendedMoves(steps)
+        unattended = UnattendedMoves(statements)
         in_doubt, timers = InDoubtTakes(unattended), Timers(unattended)
-        self.inserts: Inserts[T] = Inserts(self.tasks, steps)  # the puts
+        self.inserts: Inserts[T] = Inserts(self.tasks, statements)  # the puts
         # Moves one task that a call names, and those that workers have.
-        self.named: NamedMoves[T] = NamedMoves(self.tasks, steps, in_doubt)
+        self.named: NamedMoves[T] = NamedMoves(self.tasks, statements, in_doubt)
         self.several: SeveralMoves[T] = SeveralMoves(self.named)  # moves many
         self.schedules: Schedules[T] = Schedules(self.executor, self.tasks, self.inserts)
         # What the maintenance thread does for the queue.
@@ -89,4 +89,4 @@ class Parts(Generic[T]):
     def pipeline(self) -> Pipeline:
         from xq.pipeline.pipeline import Pipeline
 
-        return Pipeline(self.history, self.named.steps)
+        return Pipeline(self.history, self.named.statements)

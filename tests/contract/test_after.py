@@ -196,9 +196,9 @@ def test_a_release_is_the_event_after(make):
     killed = queue.put({}, after=other, on_failure="kill")
     queue.ack(queue.take())
     queue.kill(other)
-    moves = {task.id: [(step.event, step.target) for step in queue.history(task)][1:] for task in (ready, late, killed)}
+    moves = {task.id: [(move.event, move.target) for move in queue.history(task)][1:] for task in (ready, late, killed)}
     assert moves == {ready.id: [("after", "R")], late.id: [("after", "W")], killed.id: [("kill", "X")]}
-    assert [step.event for step in queue.history(parent)] == ["put", "take", "ack"]
+    assert [move.event for move in queue.history(parent)] == ["put", "take", "ack"]
     assert queue.stats().events["after"] == 2
 
 

@@ -350,16 +350,16 @@ def test_a_timeline_has_each_transition_and_the_time_in_each_state(make, shape):
     Task.xq.clock.tick(10)
     mine = Task.xq.current_session().uuid
     columns = ("source", "target", "event", "seconds", "open", "session", "attempt", "tube")
-    steps = Task.xq.timeline(put.get_id())
-    assert [tuple(getattr(step, name) for name in columns) for step in steps] == [
+    entries = Task.xq.timeline(put.get_id())
+    assert [tuple(getattr(entry, name) for name in columns) for entry in entries] == [
         ("X", "W", "put", 7, False, None, 0, "mail"),
         ("W", "R", "delay", 0, False, None, 0, "mail"),
         ("R", "T", "take", 3, False, mine, 1, "mail"),
         ("T", "B", "bury", 10, True, mine, 1, "mail"),
     ]
-    assert [step.at - began for step in steps] == [0, 7, 7, 10]
+    assert [entry.at - began for entry in entries] == [0, 7, 7, 10]
     Task.kill(put.get_id())
-    assert [(step.target, step.seconds, step.open) for step in Task.xq.timeline(put.get_id())[-2:]] == [
+    assert [(entry.target, entry.seconds, entry.open) for entry in Task.xq.timeline(put.get_id())[-2:]] == [
         ("B", 10, False),
         ("X", None, False),
     ]

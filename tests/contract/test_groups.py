@@ -68,7 +68,7 @@ def test_the_last_ack_puts_then(make, features):
     queue.ack(report := queue.take())
     assert ready(queue) == []
     if "history" in features:
-        assert [(step.source, step.event) for step in queue.history(report)[-3:]] == [
+        assert [(move.source, move.event) for move in queue.history(report)[-3:]] == [
             ("X", "put"),
             ("R", "take"),
             ("T", "ack"),

@@ -41,7 +41,7 @@ def test_tasks_of_tubes_that_rest_are_passed_by_until_the_morning(make, features
         Task.put(task(name=str(tube), tube=tube, utube=tube))
     assert [each.name for each in iter(Task.take, None)] == ["mail", "None", "Phone"]
     assert Task.xq.why(1)[0].endswith("its tube rests from 22 to 6 o'clock, UTC")
-    assert Task.xq.parts.named.steps.opening.at < float("inf")
+    assert Task.xq.parts.named.statements.opening.at < float("inf")
     Task.xq.clock.tick(7 * 3600)
     assert Task.take().name == "phone"
     assert Task.xq.check() == []

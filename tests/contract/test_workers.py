@@ -948,7 +948,7 @@ def test_what_is_put_in_the_transaction_of_a_failure_is_there_once_and_an_error_
     assert is_exact(Task)
 
 
-# steps
+# stages
 
 
 @pytest.mark.parametrize("batch", [None, 2])
@@ -957,19 +957,19 @@ def test_next_moves_a_task_to_another_tube_with_fresh_attempts_and_is_no_failure
     Task = make_shared(KEPT, roles=(*ROLES, "tube"), attributes=ERROR, tube_stats=["resize", "upload"])
     seen, told = list[tuple[str, int]](), list[str]()
 
-    def step(found: Any) -> None:
+    def stage(found: Any) -> None:
         seen.append((found.tube, found.attempts))
         if found.tube == "resize":
             raise Failed if found.attempts == 1 else xq.Next("upload", update={"name": "small"})
 
-    def steps(several: Any) -> None:
+    def stages(several: Any) -> None:
         for found in several:
             try:
-                step(found)
+                stage(found)
             except Exception as error:
                 several.fail(found, error)
 
-    work = Task.xq.worker(steps if batch else step, max_attempts=2, backoff=[5], batch=batch)
+    work = Task.xq.worker(stages if batch else stage, max_attempts=2, backoff=[5], batch=batch)
     work.on_failure(lambda found, error: told.append(repr(error)))
     put = Task.put(task(tube="resize"))
     for _ in range(2):

@@ -49,7 +49,7 @@ def test_a_task_whose_process_died_waits_and_is_buried_at_its_last_attempt_and_t
         assert (state(Task, 1), Task.xq.take(timeout=0)) == (becomes, None)
         Task.xq.clock.tick(6)
     assert (row(Task, 1).attempts, row(Task, 1).error) == (3, f"ProcessDied: {SEGV}3")
-    told = [step.reason for step in Task.xq.timeline(1) if step.source == "T"]
+    told = [entry.reason for entry in Task.xq.timeline(1) if entry.source == "T"]
     assert told == ["the worker process ended with exit code 3 at attempt 1", f"{SEGV}2", f"{SEGV}3"]
     assert [(type(error), str(error)) for error in seen] == [(xq.ProcessDied, why) for why in [*told, told[-1]]]
 

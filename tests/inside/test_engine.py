@@ -198,7 +198,7 @@ def test_tasks_of_ever_other_fields_and_numbers_leave_no_more_than_a_bound(make,
             Task.xq.put_many([{name: VALUES[name] for name in order}] * n)
         assert generated() < before + len(orders)
     assert len(Task.xq.parts.tasks._shapes) <= 10
-    assert len(Task.xq.parts.executor.binding.steps) <= 20
+    assert len(Task.xq.parts.executor.binding.compiled) <= 20
 
 
 @pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # MariaDB shows them to those with PROCESS

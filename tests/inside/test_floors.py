@@ -237,8 +237,8 @@ def test_keys_that_begin_anew_after_a_truncate_are_taken(Task, other):
 
 def texts_of_takes(Task: Any) -> list[str]:
     """The statements that begin at a floor, of those that are compiled."""
-    steps = Task.xq.parts.executor.binding.steps.values()
-    return [step.statement.sql for step in steps if ":floor" in step.statement.sql and step.target]
+    compiled = Task.xq.parts.executor.binding.compiled.values()
+    return [each.statement.sql for each in compiled if ":floor" in each.statement.sql and each.target]
 
 
 def test_a_take_sorts_no_backlog_though_the_planner_believes_that_hardly_a_task_is_ready(Task, connect, other):

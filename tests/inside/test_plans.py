@@ -148,10 +148,10 @@ def explained(db: pw.Database, patch: pytest.MonkeyPatch) -> list[str]:
     explain = "EXPLAIN QUERY PLAN" if isinstance(db, pw.SqliteDatabase) else "EXPLAIN"
     run, plans = Executor.run, list[str]()
 
-    def run_explained(database: Any, step: Any, *values: Any, **options: Any) -> Any:
-        if isinstance(step, str):
-            plans.append(str(run(database, f"{explain} {step}", *values)))
-        return run(database, step, *values, **options)
+    def run_explained(database: Any, compiled: Any, *values: Any, **options: Any) -> Any:
+        if isinstance(compiled, str):
+            plans.append(str(run(database, f"{explain} {compiled}", *values)))
+        return run(database, compiled, *values, **options)
 
     patch.setattr(Executor, "run", run_explained)
     return plans

@@ -28,7 +28,7 @@ from tests.support.trips import (
     timed,
     upkeep,
 )
-from xq.engine import steps, take, timers
+from xq.engine import statements, take, timers
 from xq.features.utube import server as server_heads
 from xq.features.utube.mariadb import MariadbHeads
 
@@ -295,7 +295,7 @@ take, 250 sessions are dead                    26/26/14       28/28/16
 @pytest.mark.parametrize("shared_db", [*UPKEEP], indirect=True)
 def test_a_take_does_a_bounded_part_of_what_was_left_to_do(shared_db, request, monkeypatch):
     shared_db.close()
-    for module in (steps, take, timers):
+    for module in (statements, take, timers):
         monkeypatch.setattr(module, "PER_MOVE", 100)
     monkeypatch.setattr(server_heads, "MANY", 100)
     monkeypatch.setattr(MariadbHeads, "at_once", 20)

@@ -60,13 +60,13 @@ def test_a_put_that_is_refused_leaves_nobody_waiting(make):
 def test_a_call_that_no_token_helps_sleeps_past_the_time_of_the_next_token(make_live):
     Task = make_live({"rate": "1/d", "limit": 2})
     Task.xq.put_many([task(), task()])
-    Task.xq.parts.takes.steps.opening.at = 0.0  # the time has passed, and no take has looked since
+    Task.xq.parts.takes.statements.opening.at = 0.0  # the time has passed, and no take has looked since
 
-    def sleep_of(steps):
+    def sleep_of(wait):
         answer = None
-        while not isinstance(request := steps.send(answer), Sleep):
+        while not isinstance(request := wait.send(answer), Sleep):
             answer = []  # the look found nothing
-        steps.close()
+        wait.close()
         return request.seconds
 
     waiting = Task.xq.parts.waiting

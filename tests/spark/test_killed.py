@@ -32,7 +32,7 @@ from xq.adapters.spark.archive import archive, history, restore
 from xq.adapters.spark.archive import tasks as all_tasks
 from xq.adapters.spark.source import Writer, Xq
 from xq.adapters.spark.spark_session import offer
-from xq.pipeline import archive as steps
+from xq.pipeline import archive as module
 
 shared_db = conftest.shared_db  # on the servers as well
 
@@ -103,7 +103,7 @@ def archives_and_dies(db: pw.Database, tell: Any, port: str, secret: str, what: 
         return found
 
     setattr(owner, name, dies)
-    steps.PER_TRANSACTION = steps.ROWS = 2
+    module.PER_TRANSACTION = module.ROWS = 2
     os.environ |= {"PYSPARK_GATEWAY_PORT": port, "PYSPARK_GATEWAY_SECRET": secret, "PYSPARK_PYTHON": sys.executable}
     gateway = launch_gateway()
     SparkContext._ensure_initialized(gateway=gateway)

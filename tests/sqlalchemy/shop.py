@@ -23,7 +23,7 @@ class Shop:
             cents: Mapped[int] = mapped_column(default=0)
             tries: Mapped[int | None]
             why: Mapped[str | None] = mapped_column(sa.Text)
-            step: Mapped[str | None] = mapped_column(sa.String(20))
+            stage: Mapped[str | None] = mapped_column(sa.String(20))
 
         class Payment(Base):
             __tablename__ = "payments"
@@ -46,7 +46,7 @@ class Shop:
         self.Order: Any = Order
         self.Payment: Any = Payment
         features: dict[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
-        fields = {"attempts": "tries", "error": "why", "tube": "step"}
+        fields = {"attempts": "tries", "error": "why", "tube": "stage"}
         self.orders: Any = upgrade(Order, fields, features, engine=asynchronous or self.engine)
         Base.metadata.create_all(self.engine)
         self.orders.install()

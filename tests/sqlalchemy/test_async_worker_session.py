@@ -155,12 +155,12 @@ def test_the_function_may_finish_the_task_in_its_session(shop):
     assert (runs(shop), shop.paid()) == ("W", [1])
 
 
-def test_a_next_step_commits_this_one(shop):
+def test_a_next_stage_commits_this_one(shop):
     async def go_on(order: Any, session: Any) -> None:
         raise xq.Next("mail", delay=60)
 
     pays(shop, go_on)
-    assert (runs(shop), shop.paid(), shop.orders.peek(1).step) == ("W", [1], "mail")
+    assert (runs(shop), shop.paid(), shop.orders.peek(1).stage) == ("W", [1], "mail")
 
 
 def test_a_batch_is_in_one_session(shop):

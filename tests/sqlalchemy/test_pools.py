@@ -154,7 +154,7 @@ def test_the_history_names_the_calls_in_sessions_whatever_has_become_of_the_one_
         queue.ack(queue.take(on=session), on=session)
         session.commit()
     cycle(queue)
-    assert {step.event for step in queue.history()} == {"put", "take", "ack"}
+    assert {move.event for move in queue.history()} == {"put", "take", "ack"}
     end_threads()
     made.dispose()
 

@@ -175,7 +175,7 @@ async def _coroutines(shared_db: Any, xq_session: Any, run_pending_async: Any, f
             clock.tick(61)
             assert await run_pending_async(pay) == 1
             assert (await session.scalars(sa.select(shop.Payment.order_id))).all() == ([] if fails else [1])
-            await shop.orders.aio.put({"cents": 2, "step": "count"}, on=session)
+            await shop.orders.aio.put({"cents": 2, "stage": "count"}, on=session)
             assert await run_pending_async(count) == 1
         await outer.rollback()
     await engine.dispose()

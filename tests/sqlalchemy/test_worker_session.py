@@ -142,17 +142,17 @@ def test_an_ack_in_a_savepoint_that_is_rolled_back_is_made_again(shop):
     assert (shop.states(), shop.paid()) == ("D", [1])
 
 
-def test_a_next_step_commits_this_one(shop):
+def test_a_next_stage_commits_this_one(shop):
     def go_on(order: Any, session: Any) -> None:
-        if order.step == "pay":
+        if order.stage == "pay":
             raise xq.Next("mail", update={"cents": 4})
 
-    shop.orders.put({"step": "mail"}, delay=60)
+    shop.orders.put({"stage": "mail"}, delay=60)
     pays(shop, go_on, tube="pay")
-    shop.orders.put({"step": "pay"})
+    shop.orders.put({"stage": "pay"})
     shop.orders.run(until_empty=True, tubes=["pay"])
     found = shop.orders.peek(3)
-    assert (found.step, found.tries, found.cents, shop.paid()) == ("mail", 0, 4, [3])
+    assert (found.stage, found.tries, found.cents, shop.paid()) == ("mail", 0, 4, [3])
 
 
 def test_a_commit_that_the_database_refuses_is_a_failed_attempt(shop):
@@ -370,7 +370,7 @@ def test_a_forgotten_commit_of_a_transaction_that_the_application_begins_on_sqli
             session.add(shop.Payment(order_id=order.id))
 
     shop.orders.worker(commits, tube="good")
-    shop.orders.put({"step": "good"})
+    shop.orders.put({"stage": "good"})
     shop.orders.run(until_empty=True, tubes=["good"])
     assert (shop.states(), shop.paid()) == ("BD", [2])
 

@@ -12,7 +12,7 @@ import pytest
 
 from xq.cli import watch
 from xq.core.errors import ConfigurationError
-from xq.runtime.sleep import run_steps
+from xq.runtime.sleep import run_wait
 from xq.runtime.waiters import WaitQueue
 from xq.serve import charts
 from xq.sql.waker import Waker
@@ -30,7 +30,7 @@ def test_a_waiter_that_leaves_before_it_has_looked_wakes_the_next_and_no_other(l
             queue.wake("a")
             assert (first.woken, second.woken) == (True, False)
             if looked:
-                assert run_steps(first.sleep(0))
+                assert run_wait(first.sleep(0))
             leaves.close()
             assert second.woken is not looked
 

@@ -18,7 +18,7 @@ from xq.database.sessions import Sessions
 from xq.sql.dialect import Dialect
 from xq.sql.installer.installation import Installation
 
-KEPT = 2_000  # cached steps of one queue: a put has one for each number of tasks
+KEPT = 2_000  # cached compiled statements of one queue: a put has one for each number of tasks
 KEPT_VALUES = 50_000  # values that all these puts send; each takes some 350 bytes of memory
 
 
@@ -53,7 +53,7 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class Compiled:
     """One compiled statement: a transition of the selected tasks, a put, or a text of the dialect."""
 
     statement: Statement
@@ -65,29 +65,29 @@ class Step:
 
 
 # The event, the rows that it moves, the state that they enter, and the names of the options and of the written fields.
-# The rows are a Selector or, where a call looks up its step, something that is made faster.
-StepName = tuple[str, Hashable, str, tuple[str, ...], tuple[str, ...]]
+# The rows are a Selector or, where a call looks up its statement, something that is made faster.
+CompiledName = tuple[str, Hashable, str, tuple[str, ...], tuple[str, ...]]
 
 
-class StepCache(dict[StepName | str, Step]):
-    """The compiled steps of a binding, by their names; that of a text of the dialect by the text."""
+class CompiledCache(dict[CompiledName | str, Compiled]):
+    """The compiled statements of a binding, by their names; that of a text of the dialect by the text."""
 
     size = 0  # the values that their statements put: memory grows with these
     note = ""  # a comment at the end of each statement that moves tasks
 
     def renew(self, note: str) -> None:
-        """Let the database plan all moves anew: forget the steps, and have other texts."""
+        """Let the database plan all moves anew: forget the statements, and have other texts."""
         self.note, self.size = note, 0
         self.clear()
 
-    def keep(self, name: StepName | str, step: Step, values: int = 0) -> Step:
-        """Keep a step, whose statement puts so many values, and return it. If that is too much, forget all others."""
+    def keep(self, name: CompiledName | str, compiled: Compiled, values: int = 0) -> Compiled:
+        """Keep a compiled statement that puts so many values, and return it. If that is too much, forget all others."""
         self.size += values
         if len(self) >= KEPT or self.size > KEPT_VALUES:
             self.clear()
             self.size = values
-        self[name] = step
-        return step
+        self[name] = compiled
+        return compiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ class Binding:
     sessions: Sessions  # of this process with that database
     may_fail_to_read: bool  # whether a row may hold what the application's fields cannot read
     connected: Callable[[Connection], bool]  # as that of `Connections`
-    steps: StepCache = field(default_factory=StepCache)  # compiled at first use
+    compiled: CompiledCache = field(default_factory=CompiledCache)  # compiled at first use
 
     def move(
         self, rows: Selector, row: Transition, given: frozenset[str] = frozenset(), update: tuple[str, ...] = ()
@@ -110,26 +110,26 @@ class Binding:
         if "version" in fields and set(update).difference(field.name for field in fields.values()):
             made = replace(made, roles={**made.roles, "version": PLUS_ONE})
         moved = self.dialect.moves.move(rows, made)
-        return replace(moved, sql=moved.sql + self.steps.note) if self.steps.note else moved
+        return replace(moved, sql=moved.sql + self.compiled.note) if self.compiled.note else moved
 
     def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:
         """Compile the statement that puts `count` tasks with values for the fields `names`."""
         return self.dialect.moves.insert(change(self.dialect.machine, row, given), names, count)
 
-    def text(self, sql: str) -> Step:
-        """Return the step of a text of the dialect."""
-        if (step := self.steps.get(sql)) is None:
+    def text(self, sql: str) -> Compiled:
+        """Return the compiled text of the dialect."""
+        if (compiled := self.compiled.get(sql)) is None:
             run = self.dialect.query(sql)
-            step = self.steps.keep(sql, Step(Statement(sql), run))
-        return step
+            compiled = self.compiled.keep(sql, Compiled(Statement(sql), run))
+        return compiled
 
-    def changes(self, store: Store[Any], statement: Statement, event: str = "") -> Step:
-        """Return the step of a statement without rows: it returns one row, the number of rows that it changed."""
+    def changes(self, store: Store[Any], statement: Statement, event: str = "") -> Compiled:
+        """Compile a statement without rows: it returns one row, the number of rows that it changed."""
 
         def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
             return [(self.dialect.change(store, statement, values, event),)]
 
-        return Step(statement, run)
+        return Compiled(statement, run)
 
 
 def bound_to(

@@ -19,7 +19,7 @@ from xq.database.database import Database
 from xq.database.members import Member
 from xq.database.sessions import Session, Sessions
 from xq.database.transactions import Transactions, in_parts, retried_after
-from xq.engine.binding import Binding, Definition, Step, bound_to
+from xq.engine.binding import Binding, Compiled, Definition, bound_to
 from xq.engine.observers import Observers
 from xq.sql.dialect import Dialect
 from xq.sql.installer.installation import Installation
@@ -183,51 +183,51 @@ class Executor(Transactions):
 
     def run(
         self,
-        step: Step | str,
+        compiled: Compiled | str,
         /,
         values: dict[str, Any] | None = None,
         begun: Begun | None = None,
         *,
         caught: bool = False,
     ) -> list[Row]:
-        """Run a step, or a text of the dialect. Notify observers, and return the rows.
+        """Run a compiled statement, or a text of the dialect. Notify observers, and return the rows.
 
         `begun`: the call's connection and binding, so that the ORM is not asked for them again.
 
         Outside of a transaction, retry it after a conflict (a deadlock). A text has the values of `values()` beside
-        its own, a step in place of none. `caught`: the caller goes on after an error, see `Connection.open_block`.
-        Raises NotInstalled if it fails because something installed is missing, and Duplicate if another task has its
-        unique value.
+        its own, a compiled statement in place of none. `caught`: the caller goes on after an error, see
+        `Connection.open_block`. Raises NotInstalled if it fails because something installed is missing, and Duplicate
+        if another task has its unique value.
         """
-        if isinstance(step, str):
+        if isinstance(compiled, str):
             begun = begun or self.begin_look()
-            step, values = begun[1].text(step), {**self.values(), **(values or {})}
+            compiled, values = begun[1].text(compiled), {**self.values(), **(values or {})}
         elif values is None:
             values = self.values()
         connection = begun[0] if begun else self.store.ready()
         within = connection.in_transaction
         try:
-            saves = within and (caught or (step.may_be_refused and not connection.open_block))
+            saves = within and (caught or (compiled.may_be_refused and not connection.open_block))
             if saves and self.store.driver.errors_end_transactions:
                 with self.store.atomic(own=True):
-                    rows = step.run(connection, values)
+                    rows = compiled.run(connection, values)
             else:
-                rows = step.run(connection, values)
+                rows = compiled.run(connection, values)
         except BaseException as error:
-            rows = self._after(error, step, values, within)
-        if self.observers.anybody and step.event and rows:
-            self._notify(step, rows)
+            rows = self._after(error, compiled, values, within)
+        if self.observers.anybody and compiled.event and rows:
+            self._notify(compiled, rows)
         return rows
 
-    def _after(self, error: BaseException, step: Step, values: dict[str, Any], within: bool) -> list[Row]:
-        """Retry a step after a conflict, or raise the reason why it failed."""
+    def _after(self, error: BaseException, compiled: Compiled, values: dict[str, Any], within: bool) -> list[Row]:
+        """Retry a compiled statement after a conflict, or raise the reason why it failed."""
         try:
-            return retried_after(error, self.store, lambda: step.run(self.store.ready(), values), within)
+            return retried_after(error, self.store, lambda: compiled.run(self.store.ready(), values), within)
         except Exception as last:
             binding = self.open(installed=False)
             self.explain(last)
             if isinstance(last, BadValue):
-                self._name_the_field(binding, step.statement, values, last)
+                self._name_the_field(binding, compiled.statement, values, last)
             if self.store.classify(last) in REFUSALS and binding.dialect.moves.is_duplicate(str(last)):
                 raise Duplicate(self.store.name) from last
             raise
@@ -242,12 +242,12 @@ class Executor(Transactions):
     def begin_writing(self) -> str:
         return self.open(installed=False).dialect.begin_writing
 
-    def _notify(self, step: Step, rows: list[Row]) -> None:
-        sources: dict[str, list[Row]] = {step.source: rows} if step.source else {}
-        for row in () if step.source else rows:
+    def _notify(self, compiled: Compiled, rows: list[Row]) -> None:
+        sources: dict[str, list[Row]] = {compiled.source: rows} if compiled.source else {}
+        for row in () if compiled.source else rows:
             sources.setdefault(self.open().dialect.state(row) or "", []).append(row)
         for source, found in sources.items():
-            self.observers.notify(step.event, source, step.target, found)
+            self.observers.notify(compiled.event, source, compiled.target, found)
 
     def values(self, seconds: Spans | None = None) -> dict[str, Any]:
         """Return the named values that every statement may use: the time, and the options of a call in seconds."""

@@ -102,7 +102,7 @@ class Floors:
             # PostgreSQL keeps planning a statement at each run if the plan without its values once seemed costly, for
             # as long as it has this text. With many rows that are dead its costs are wrong.
             self._note = note
-            binding.steps.renew(f" /* {note} */")
+            binding.compiled.renew(f" /* {note} */")
         for tube, seen in [*self.tubes.items()]:
             if now - seen.asked > LIVES:
                 del self.tubes[tube]

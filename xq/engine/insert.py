@@ -16,8 +16,8 @@ from xq.core.machine import ABSENT, MANAGED, REMEMBERED, ROLE_DEFAULTS, TAKEN, G
 from xq.core.options import NONE, Spans, seconds_of
 from xq.core.values import Key, New, Tasks, check_role, named
 from xq.engine.executor import Begun, Puts
+from xq.engine.statements import Statements
 from xq.engine.stats import counts, room
-from xq.engine.steps import Steps
 from xq.sql.named import filled
 
 PER_INSERT = 200  # tasks per INSERT: preparing a longer one costs more than it saves
@@ -47,11 +47,11 @@ class CheckedPut:
 class Inserts(Generic[T]):
     """Put tasks into one queue."""
 
-    def __init__(self, tasks: Tasks[T], steps: Steps) -> None:
-        self.executor = Puts(steps.executor)
+    def __init__(self, tasks: Tasks[T], statements: Statements) -> None:
+        self.executor = Puts(statements.executor)
         self.tasks = tasks
-        self.steps = steps
-        self.machine = steps.machine
+        self.statements = statements
+        self.machine = statements.machine
         self.name = self.executor.store.name
         self._unique = self.machine.single
         self._limit = self.machine.room
@@ -97,7 +97,7 @@ class Inserts(Generic[T]):
         asked = self.plain
         if options:
             options = dict(options)
-            links = next(filter(None, (each.linking(options) for each in self.steps.settling.settlers)), None)
+            links = next(filter(None, (each.linking(options) for each in self.statements.settling.settlers)), None)
             asked = self._asked(options, found)
             if links:
                 options.pop("delay", None)
@@ -217,10 +217,10 @@ class Inserts(Generic[T]):
         }
         _, binding = begun = self.executor.begin()
         which = Selector("key", state)
-        step = self.steps.move(binding, transition.event, which, transition, tuple(seconds), tuple(update))
+        compiled = self.statements.move(binding, transition.event, which, transition, tuple(seconds), tuple(update))
         values = self.executor.values(seconds) | named(parts)
-        values.update(zip(step.statement.names, update.values(), strict=True))
-        rows = self.executor.run(step, values, begun)
+        values.update(zip(compiled.statement.names, update.values(), strict=True))
+        rows = self.executor.run(compiled, values, begun)
         return self.tasks.returned(rows[0]) if rows else None
 
     def _insert(self, asked: CheckedPut, new: New, begun: Begun | None = None) -> tuple[list[Row], New]:
@@ -232,13 +232,13 @@ class Inserts(Generic[T]):
         for _ in range(PUT_TRIES):
             complete = self.tasks.with_keys(new) if self._makes_keys else new
             name = "put", n, transition.target, (*seconds,), complete.names
-            step = binding.steps.get(name) or self.steps.insert(binding, name, n, transition)
+            compiled = binding.compiled.get(name) or self.statements.insert(binding, name, n, transition)
             clock = executor.clock
             values = {"now": None if clock is None else clock.now, "rows": complete.rows, "adding": n}
             if seconds:
                 values |= executor.values(seconds)
             try:
-                rows = executor.run(step, values, begun, caught=complete.made_keys)
+                rows = executor.run(compiled, values, begun, caught=complete.made_keys)
             except Exception as error:
                 if complete.made_keys and store.classify(error) in REFUSALS:
                     look = binding.dialect.queries.look()

@@ -23,7 +23,7 @@ from xq.core.values import Key, Taken, Tasks, chunks, named
 from xq.engine.binding import Binding
 from xq.engine.executor import Begun
 from xq.engine.in_doubt import InDoubtTakes
-from xq.engine.steps import PER_MOVE, Steps
+from xq.engine.statements import PER_MOVE, Statements
 from xq.engine.take import check_open
 
 Held = tuple[Key, str | None]  # the key of a task, and the token of its take
@@ -95,13 +95,13 @@ def cancelled(task: Taken) -> str:
 class NamedMoves(Generic[T]):
     """Moves one task that a call names, and those of workers."""
 
-    def __init__(self, tasks: Tasks[T], steps: Steps, in_doubt: InDoubtTakes) -> None:
-        self.executor = steps.executor
-        self.store = steps.store
+    def __init__(self, tasks: Tasks[T], statements: Statements, in_doubt: InDoubtTakes) -> None:
+        self.executor = statements.executor
+        self.store = statements.store
         self.tasks = tasks
-        self.machine = steps.machine
-        self.log = logging.getLogger(f"xq.{steps.store.name}")
-        self.steps = steps
+        self.machine = statements.machine
+        self.log = logging.getLogger(f"xq.{statements.store.name}")
+        self.statements = statements
         self.in_doubt = in_doubt
         self.working: dict[Key, Any] = {}  # by key: what workers of this process do with taken tasks
         self.workers: WeakSet[Any] = WeakSet()  # of this process: `see_cancelled` of each gets what was cancelled
@@ -303,10 +303,10 @@ class NamedMoves(Generic[T]):
         briefly = briefly and (connection.briefly or not connection.in_transaction)
         rows = mode, fence, transition.source, briefly, transition.writes, transition.when
         name = event, rows, transition.target, (*seconds,), (*fields,)
-        step = binding.steps.get(name)
-        if step is None:
+        compiled = binding.compiled.get(name)
+        if compiled is None:
             which_rows = Selector(mode, transition.source, fence, briefly=briefly, when=transition.when)
-            step = self.steps.compile(binding, name, which_rows, transition)
+            compiled = self.statements.compile(binding, name, which_rows, transition)
         if seconds:
             which |= self.executor.values(seconds)
         else:
@@ -314,8 +314,8 @@ class NamedMoves(Generic[T]):
         if asked.brings:
             which.update(asked.brings)
         if fields:
-            which.update(zip(step.statement.names, fields.values(), strict=True))
-        return self.executor.run(step, which, begun)
+            which.update(zip(compiled.statement.names, fields.values(), strict=True))
+        return self.executor.run(compiled, which, begun)
 
     def find(self, asked: CheckedCall, parts: Key, token: str | None) -> str:
         """Return the task's state if the call may move it. Raises NotFound, WrongState and NotOwner, in this order.
@@ -401,7 +401,7 @@ class NamedMoves(Generic[T]):
             target = self.tasks.options.choose(TAKEN, "ack", taken[0][1].seconds).target
             if observers.anybody:
                 observers.notify("ack", TAKEN, target, rows)
-            self.steps.settling.settle_later(rows, "ack", TAKEN, target)
+            self.statements.settling.settle_later(rows, "ack", TAKEN, target)
         return rows, found
 
     def _acks(self, taken: Sequence[tuple[Taken, CheckedCall]], begun: Begun) -> list[list[Row]]:

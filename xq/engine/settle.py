@@ -30,7 +30,7 @@ class Linking(NamedTuple):
 
 
 class Settler(Protocol):
-    """What follows the ends of tasks, for one feature: `Feature.settler`, made of a queue's `Steps` and `Pauses`."""
+    """What follows the ends of tasks, for a feature: `Feature.settler`, made of a queue's `Statements` and `Pauses`."""
 
     def linking(self, options: dict[str, Any]) -> Linking | None:
         """Remove from a put's options what links its tasks to others, and return it. Raises BadValue and BadType."""

@@ -16,7 +16,7 @@ from xq.core.options import NONE
 from xq.core.tokens import owner_of
 from xq.core.values import Key, chunks, numbered
 from xq.engine.named import MOVE_TRIES, CheckedCall, Held, NamedMoves
-from xq.engine.steps import PER_MOVE
+from xq.engine.statements import PER_MOVE
 
 Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # one for all tasks, or a list with one per task
 Seen = Iterable[tuple[Held, str]]  # tasks, each with its state
@@ -31,7 +31,7 @@ class SeveralMoves(Generic[T]):
         self.moves = moves
         self.executor = moves.executor
         self.tasks = moves.tasks
-        self.steps = moves.steps
+        self.statements = moves.statements
         rows = moves.machine.rows
         self._deletes = {row.event for row in rows} - {row.event for row in rows if row.target != ABSENT}
         self._ends = frozenset(row.event for row in moves.machine.rows if row.source == TAKEN != row.target)
@@ -40,7 +40,7 @@ class SeveralMoves(Generic[T]):
         """Return the rows of tasks by key, read by few queries; without those that are not in the table."""
         queries, afresh = self.executor.dialect.queries, self.moves.afresh
         keys = (parts for parts, _ in taken)
-        rows = self.steps.rows_of(keys, partial(queries.look, afresh))
+        rows = self.statements.rows_of(keys, partial(queries.look, afresh))
         return dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
 
     def _find_all(self, asked: CheckedCall, taken: Sequence[Held]) -> Iterator[tuple[Held, str]]:
@@ -238,13 +238,13 @@ class SeveralMoves(Generic[T]):
         binding = self.executor.open()
         more = tuple(other.source for other in alike)
         if self.executor.observers.anybody:
-            step = self.steps.move(binding, event, Selector("each", transition.source, more=more), transition)
-            return len(self.executor.run(step))
-        if more and self.steps.has_own_counter(event, transition, *alike):
+            compiled = self.statements.move(binding, event, Selector("each", transition.source, more=more), transition)
+            return len(self.executor.run(compiled))
+        if more and self.statements.has_own_counter(event, transition, *alike):
             # The tasks are counted by state: lock them all, then move one state after the other.
             self.executor.run(binding.dialect.moves.lock_all((transition.source, *more)))
             return sum(self._all(event, each) for each in (transition, *alike))
         statement = binding.move(Selector("all", transition.source, more=more), transition)
         ((moved,),) = self.executor.run(binding.changes(self.executor.store, statement, event))
-        self.steps.count(binding, event, transition.source, transition.target, moved)
+        self.statements.count(binding, event, transition.source, transition.target, moved)
         return int(moved)

@@ -15,12 +15,12 @@ from xq.core.machine import READY, TAKEN, Transition
 from xq.core.options import NONE, Spans
 from xq.core.values import Key, Tasks, numbered
 from xq.database.sessions import Session
-from xq.engine.binding import Step
+from xq.engine.binding import Compiled
 from xq.engine.executor import Begun
 from xq.engine.floors import Floor
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.pauses import Pauses, Skips
-from xq.engine.steps import PER_MOVE
+from xq.engine.statements import PER_MOVE
 from xq.engine.timers import SWEEP_AFTER, Swept, Timers
 from xq.engine.unmovable import Unmovable
 
@@ -35,7 +35,7 @@ class Takes(Generic[T]):
     """The takes of one queue."""
 
     def __init__(self, timers: Timers, in_doubt: InDoubtTakes, pauses: Pauses, maintenance: Any) -> None:
-        self.steps = timers.unattended.steps
+        self.statements = timers.unattended.statements
         self.executor = timers.executor
         self.store = timers.store
         self.tasks: Tasks[T] = timers.unattended.tasks
@@ -83,9 +83,11 @@ class Takes(Generic[T]):
             passed = self.unmovable.passed if self.unmovable.until and transition.source == READY else []
             reaped = begun[1].sessions.reaped
             floor = self.floors.of(begun[1], tube) if trusts and begun[1].dialect.floors else None
-            step, values = self._step(begun, event, n, transition, tube, skipped, passed, seconds, fields, floor)
+            compiled, values = self._compiled(
+                begun, event, n, transition, tube, skipped, passed, seconds, fields, floor
+            )
             try:
-                found = self._run(begun, step, values, swept, then)
+                found = self._run(begun, compiled, values, swept, then)
                 if not found and floor is not None and self.floors.doubted(tube):
                     trusts = False
                     continue
@@ -101,7 +103,7 @@ class Takes(Generic[T]):
                 if not is_of_a_task or self.store.in_transaction() or tried == TAKE_TRIES:
                     raise
                 n = 1  # one at a time, up to the task that is the reason
-                which = self.steps.oldest(transition, n, tube is not None, tuple(map(len, skipped)), len(passed))
+                which = self.statements.oldest(transition, n, tube is not None, tuple(map(len, skipped)), len(passed))
                 if not self.unmovable.put_aside(which, values):
                     time.sleep(BEING_MOVED[0])  # another call may be at that task
         return []
@@ -147,7 +149,7 @@ class Takes(Generic[T]):
             self.in_doubt.resolve()
         return executor.begin(), skipped, swept
 
-    def _step(
+    def _compiled(
         self,
         begun: Begun,
         event: str,
@@ -159,8 +161,8 @@ class Takes(Generic[T]):
         seconds: Spans,
         fields: Mapping[str, Any],
         floor: Floor | None,
-    ) -> tuple[Step, dict[str, Any]]:
-        """Return the step that moves the tasks, compiled at its first use, and its values without the token."""
+    ) -> tuple[Compiled, dict[str, Any]]:
+        """Return the statement that moves the tasks, compiled at its first use, and its values without the token."""
         executor, (_, binding) = self.executor, begun
         clock, most = executor.clock, binding.dialect.no_limit if n is None else n
         values = {"now": None if clock is None else clock.now, "n": most, "owner": None, "tube": tube}
@@ -174,30 +176,32 @@ class Takes(Generic[T]):
             values |= {"floor": floor.key, "floor_xid": floor.xid}
         rows = n == 1, tube is None, tuple(map(len, skipped)), len(passed), floor is not None
         name = event, rows, transition.target, (*seconds,), (*fields,)
-        step = binding.steps.get(name)
-        if step is None:
-            which = self.steps.oldest(transition, n, tube is not None, *rows[2:])
-            step = self.steps.compile(binding, name, which, transition)
+        compiled = binding.compiled.get(name)
+        if compiled is None:
+            which = self.statements.oldest(transition, n, tube is not None, *rows[2:])
+            compiled = self.statements.compile(binding, name, which, transition)
         if fields:
-            values.update(zip(step.statement.names, fields.values(), strict=True))
-        return step, values
+            values.update(zip(compiled.statement.names, fields.values(), strict=True))
+        return compiled, values
 
-    def _run(self, begun: Begun, step: Step, values: dict[str, Any], swept: Swept | None, then: Then | None) -> list[T]:
+    def _run(
+        self, begun: Begun, compiled: Compiled, values: dict[str, Any], swept: Swept | None, then: Then | None
+    ) -> list[T]:
         """Move the tasks, and return them in order. Raises UnknownSession if the session has ended."""
         executor, token, (_, binding) = self.executor, None, begun
-        session = binding.sessions.to_take() if step.target == TAKEN else None
+        session = binding.sessions.to_take() if compiled.target == TAKEN else None
         try:
             if session is not None:
                 token = values["owner"] = binding.sessions.token(session, executor, binding.dialect.source_name)
                 if self.machine.brings:
                     values |= self.machine.brought(token)
             if binding.may_fail_to_read:  # reading the rows back may raise: then undo the take
-                tasks = executor.transaction(partial(self._taken, step, values, token, swept), locks=False)
-            elif rows := self._run_once(step, values, begun):
+                tasks = executor.transaction(partial(self._taken, compiled, values, token, swept), locks=False)
+            elif rows := self._run_once(compiled, values, begun):
                 is_plain = len(rows) == 1 and type(rows[0]) is not UnreadRow and token is not None
                 tasks = [self.tasks.read(rows[0], token)] if is_plain else self._in_order(rows, token)
             else:
-                tasks = self._in_order(self._found_late(step, values, swept), token)
+                tasks = self._in_order(self._found_late(compiled, values, swept), token)
             if session is not None and token is not None and session.closed:
                 self.timers.unattended.undo_take(token)
                 check_open(session)
@@ -208,25 +212,25 @@ class Takes(Generic[T]):
             self.in_doubt.add([token], error)
             raise
 
-    def _taken(self, step: Step, values: dict[str, Any], token: str | None, swept: Swept | None) -> list[T]:
-        rows = self._run_once(step, values)
-        return self._in_order(rows or self._found_late(step, values, swept), token)
+    def _taken(self, compiled: Compiled, values: dict[str, Any], token: str | None, swept: Swept | None) -> list[T]:
+        rows = self._run_once(compiled, values)
+        return self._in_order(rows or self._found_late(compiled, values, swept), token)
 
-    def _run_once(self, step: Step, values: dict[str, Any], begun: Begun | None = None) -> list[Row]:
-        """Run a step. By turns, repeat it for up to `n` tasks."""
-        if not self.by_turns or values["n"] == 1 or step.source != READY:
-            rows = self.executor.run(step, values, begun)
-            if rows and self.floors.tubes and step.target == TAKEN:
+    def _run_once(self, compiled: Compiled, values: dict[str, Any], begun: Begun | None = None) -> list[Row]:
+        """Run a compiled statement. By turns, repeat it for up to `n` tasks."""
+        if not self.by_turns or values["n"] == 1 or compiled.source != READY:
+            rows = self.executor.run(compiled, values, begun)
+            if rows and self.floors.tubes and compiled.target == TAKEN:
                 self.floors.took(values["tube"], max(row[self._key_at] for row in rows))
             return rows
-        return self.executor.transaction(partial(self._by_turns, step, values), locks=False)
+        return self.executor.transaction(partial(self._by_turns, compiled, values), locks=False)
 
-    def _by_turns(self, step: Step, values: dict[str, Any]) -> list[Row]:
+    def _by_turns(self, compiled: Compiled, values: dict[str, Any]) -> list[Row]:
         # In one transaction: else a task could fall due, and be taken again in the next round.
         heads, n, rows = self.executor.dialect.heads, values["n"], list[Row]()
         assert heads is not None
         last: int | None = heads.last_change(self.store)
-        while last is not None and (found := self.executor.run(step, values)):
+        while last is not None and (found := self.executor.run(compiled, values)):
             self.tasks.sort(found)
             rows += found
             last = None if len(rows) == n else heads.look_again(self.store, last)
@@ -242,7 +246,7 @@ class Takes(Generic[T]):
             self.store.read(row)  # raises: a worker gets no task that is not as the model says
         return self.tasks.read_all(rows, token)
 
-    def _found_late(self, step: Step, values: dict[str, Any], swept: Swept | None) -> list[Row]:
+    def _found_late(self, compiled: Compiled, values: dict[str, Any], swept: Swept | None) -> list[Row]:
         """Sweep a batch, if that was not done, and take again while more tasks become ready, or are passed by.
 
         The maintenance thread moves the other due tasks. All are moved if there is none, or if they hide a task.
@@ -253,7 +257,7 @@ class Takes(Generic[T]):
             swept, is_passed_by = found
             # A query comes first, but not in a transaction, which may see an old snapshot. Without timers, none is new.
             sure = is_passed_by or swept.readied or values["owner"] is None or self.store.in_transaction()
-            if (sure or (queries.next_due() and self.any_ready())) and (rows := self._run_once(step, values)):
+            if (sure or (queries.next_due() and self.any_ready())) and (rows := self._run_once(compiled, values)):
                 return rows
             found = self._sweep_on(swept, values, pauses)
         return []

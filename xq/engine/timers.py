@@ -22,7 +22,7 @@ from xq.core.values import Key, named
 from xq.core.words import never_finished
 from xq.engine.executor import Begun
 from xq.engine.floors import Floors
-from xq.engine.steps import PER_MOVE, Steps
+from xq.engine.statements import PER_MOVE, Statements
 from xq.sql.queries import LATE
 
 PAUSE_IN_VAIN = 0.5  # seconds that the maintenance thread pauses after a batch that moved nothing
@@ -46,12 +46,12 @@ class Moved(NamedTuple):
 class UnattendedMoves:
     """Batch transitions of one queue."""
 
-    def __init__(self, steps: Steps) -> None:
-        self.executor = steps.executor
-        self.store = steps.store
-        self.machine = steps.machine
-        self.tasks = steps.tasks
-        self.steps = steps
+    def __init__(self, statements: Statements) -> None:
+        self.executor = statements.executor
+        self.store = statements.store
+        self.machine = statements.machine
+        self.tasks = statements.tasks
+        self.statements = statements
         self.log = logging.getLogger(f"xq.{self.store.name}")
         # Keys of the tasks whose rejected move was logged, by selector and values.
         self._stuck: dict[Look, set[Any]] = {}
@@ -140,8 +140,8 @@ class UnattendedMoves:
         self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any], caught: bool = False
     ) -> int:
         begun = self.executor.begin()
-        step = self.steps.move(begun[1], event, which, transition)
-        rows = self.executor.run(step, {**self.executor.values(), **values}, begun, caught=caught)
+        compiled = self.statements.move(begun[1], event, which, transition)
+        rows = self.executor.run(compiled, {**self.executor.values(), **values}, begun, caught=caught)
         if rows and transition.loses:
             keys = ", ".join(shown(self.tasks.app_key_of(row)) for row in rows[:NAMED])
             told = f"{keys}{' ...' * (len(rows) > NAMED)} {'were' if len(rows) > 1 else 'was'}"
@@ -192,7 +192,7 @@ class Timers:
         self.store = unattended.store
         self.unattended = unattended
         self.machine = unattended.machine
-        self.settling = unattended.steps.settling
+        self.settling = unattended.statements.settling
         self.floors = Floors(self.executor)
         self.swept_at = 0.0  # when it last swept, on the monotonic clock
         self._next_at = 0.0  # when the maintenance thread may do its next batch, on that clock

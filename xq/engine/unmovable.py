@@ -117,9 +117,9 @@ class Unmovable:
             text = str(why).encode("ascii", "backslashreplace").decode()  # which each column can hold
             update[role.name] = text[: min(role.max_length or LONGEST_ERROR, LONGEST_ERROR)]
         transition = self.tasks.options.choose(state, event, NONE)
-        step = self.unattended.steps.move(binding, event, Selector("key", state), transition, (), (*update,))
+        compiled = self.unattended.statements.move(binding, event, Selector("key", state), transition, (), (*update,))
         brought = {} if why else self.unattended.machine.brought(token)
         values = {**self.executor.values(), **named(parts), "owner": token, **brought}
-        values.update(zip(step.statement.names, update.values(), strict=True))
+        values.update(zip(compiled.statement.names, update.values(), strict=True))
         # Executor.run notifies the observers, and looks after each refusal for what is installed.
-        return self.executor.run(step, values, begun) if why else step.run(connection, values)
+        return self.executor.run(compiled, values, begun) if why else compiled.run(connection, values)

@@ -56,7 +56,7 @@ class Age(NamedTuple):
         return f"{'' if self.exact else 'at least '}{lasting(self.seconds)}"
 
 
-class TimelineStep(NamedTuple):
+class TimelineEntry(NamedTuple):
     """One transition, and the time that the task then spent in `target`.
 
     `open` says that it is still there: then `seconds` is the time up to now. Times are seconds since 1970.
@@ -198,14 +198,14 @@ class Inspection:
         end = self.newest() + 1 if before is None else before
         return self.history.read(key, None, None, None if key is not None else end - 1 - n - LAST, end)[-n:]
 
-    def timeline(self, key: object) -> list[TimelineStep]:
+    def timeline(self, key: object) -> list[TimelineEntry]:
         rows, found = [row for row in self.history.read(key, None, None) if row.source != row.target], []
         for row, until_us in zip(rows, [*(row.at_us for row in rows[1:]), self.executor.time_us()]):
             there = row.target in self.machine.states
             seconds = (until_us - row.at_us) / 1_000_000 if there else None
             session = owner_of(row.owner)[0] if row.owner else None
             move = (row.at_us / 1_000_000, row.event, row.source, row.target, seconds, there and row is rows[-1])
-            found.append(TimelineStep(*move, session, row.attempt, row.tube, row.actor, row.reason))
+            found.append(TimelineEntry(*move, session, row.attempt, row.tube, row.actor, row.reason))
         return found
 
     def after(self, id: int, n: int) -> list[Any]:

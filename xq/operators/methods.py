@@ -19,7 +19,7 @@ from xq.engine.pauses import Pause
 if TYPE_CHECKING:
     from xq.operators.doctor import Finding
     from xq.operators.failures import Failures
-    from xq.operators.inspection import Health, Process, Snapshot, TimelineStep
+    from xq.operators.inspection import Health, Process, Snapshot, TimelineEntry
     from xq.operators.operations import Operation
     from xq.operators.search import Found
     from xq.parts import Parts
@@ -66,7 +66,7 @@ class Operators(Generic[T]):
                 return binding.insert(row, given, names, n)
             which = Selector("key", row.source, "take" if row.fenced else "")
             if row.picks:
-                which = self.parts.named.steps.oldest(row, n, "tube" in options)
+                which = self.parts.named.statements.oldest(row, n, "tube" in options)
             return binding.move(which, row, given, names)
 
         return before + "\n".join(f"{sql};{why}" for row in rows for sql, why in statement(row).parts)
@@ -154,7 +154,7 @@ class Operators(Generic[T]):
         """
         return self.parts.search.failures(filter, count_of(n))
 
-    def timeline(self, key: object) -> list[TimelineStep]:
+    def timeline(self, key: object) -> list[TimelineEntry]:
         """Return a task's transitions, in order, with the time that it spent in each state up to now.
 
         Raises FeatureOff without the feature history.
@@ -210,7 +210,7 @@ class Operators(Generic[T]):
         Returns how many transitions it made.
         """
         moved = self.parts.schedules.fire_due() + self.parts.takes.timers.sweep(within=True)
-        self.parts.takes.steps.tidy()
+        self.parts.takes.statements.tidy()
         return moved
 
     # installing

@@ -14,8 +14,8 @@ from xq.core.errors import ConfigurationError, Duplicate, FeatureOff
 from xq.core.kinds import REFUSALS, Field, T
 from xq.core.machine import ABSENT, Transition
 from xq.core.values import Key, chunks, named
-from xq.engine.binding import Step
-from xq.engine.steps import Steps
+from xq.engine.binding import Compiled
+from xq.engine.statements import Statements
 from xq.pipeline.frames import as_stored
 from xq.pipeline.scan import Checkpoint, Extract, Part
 
@@ -43,11 +43,11 @@ class Stays(Exception):
 class Archive:
     """One queue's archive, as the database sees it. Rows are deleted only after the files have them."""
 
-    def __init__(self, steps: Steps) -> None:
-        self.executor = steps.executor
-        self.store = steps.store
-        self.machine = steps.machine
-        self.steps = steps
+    def __init__(self, statements: Statements) -> None:
+        self.executor = statements.executor
+        self.store = statements.store
+        self.machine = statements.machine
+        self.statements = statements
         self.log = logging.getLogger(f"xq.{self.store.name}")
 
     def check(self, what: str) -> None:
@@ -127,8 +127,8 @@ class Archive:
         if binding.dialect.queries.highest_key and self.executor.run(binding.dialect.queries.highest_key)[0] in keys:
             raise Stays
         mode, chosen = binding.dialect.moves.by_keys(keys)
-        step = self.steps.move(binding, OUT.event, Selector(mode, DONE), OUT)
-        gone = sum(len(self.executor.run(step, {**values, **which})) for which in chosen)
+        compiled = self.statements.move(binding, OUT.event, Selector(mode, DONE), OUT)
+        gone = sum(len(self.executor.run(compiled, {**values, **which})) for which in chosen)
         # The deletion has locked the tasks: if one came to D again before, it shows now.
         if self.executor.run(binding.dialect.queries.done_again(until)):
             raise Stays
@@ -143,9 +143,9 @@ class Archive:
     def forget_archived(self, ids: Iterable[int]) -> int:
         """Delete history rows. Returns how many were there."""
         binding = self.executor.open()
-        statements = map(binding.dialect.queries.forget_rows, chunks(ids, ROWS))
-        steps = (binding.changes(self.store, statement) for statement in statements)
-        return sum(n for step in steps for (n,) in self.executor.run(step))
+        deletions = map(binding.dialect.queries.forget_rows, chunks(ids, ROWS))
+        each = (binding.changes(self.store, statement) for statement in deletions)
+        return sum(n for compiled in each for (n,) in self.executor.run(compiled))
 
     # back
 
@@ -154,7 +154,7 @@ class Archive:
 
         Returns how many, and how many others the database refuses. Neither counts tasks whose key is there.
         """
-        known = self.steps.tasks.known
+        known = self.statements.tasks.known
         defaults = {name: value for name, value in self.store.declared_defaults().items() if not callable(value)}
         newer = {name: known(name).to_database(value) for name, value in defaults.items() if name not in names}
         every, fields = (*names, *newer), list(map(known, names))
@@ -171,8 +171,8 @@ class Archive:
         binding = self.executor.open()
         statement = binding.dialect.moves.insert(Change(DONE, {"status": DONE}), names, len(rows), guarded=False)
         run = binding.dialect.moves.runner(statement, BACK[0], width=len(names))
-        back = self.executor.run(Step(statement, run, *BACK), {**self.executor.values(), "rows": rows})
-        self.steps.count(binding, *BACK, len(back))
+        back = self.executor.run(Compiled(statement, run, *BACK), {**self.executor.values(), "rows": rows})
+        self.statements.count(binding, *BACK, len(back))
         return len(back)
 
     def _stored(self, fields: Sequence[Field], rows: Sequence[Sequence[Any]]) -> list[Key]:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from xq.core.errors import BadValue
 from xq.engine.history import History
-from xq.engine.steps import Steps
+from xq.engine.statements import Statements
 from xq.pipeline.archive import Archive
 from xq.pipeline.bulk import EVERY, Bulk, Recorded, bulk
 from xq.pipeline.copy import Copy, Moved, Side
@@ -22,8 +22,8 @@ class Pipeline:
     `archive` deletes the done tasks and the old history that an archive has, and puts tasks back.
     """
 
-    def __init__(self, history: History, steps: Steps) -> None:
-        self.archive = Archive(steps)
+    def __init__(self, history: History, statements: Statements) -> None:
+        self.archive = Archive(statements)
         self._history, self._executor, self._tasks = history, history.executor, history.tasks
 
     def bulk(self, *, on_conflict: Literal["raise", "skip"] = "raise") -> Bulk:

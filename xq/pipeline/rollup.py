@@ -102,7 +102,7 @@ class Rollup:
         """
         rows, stream = list(counted), stream + _of(queues)
         executor, dialect = self.executor, self.executor.dialect
-        one, step = tables.rollup(dialect, self.table).add, tables.checkpoints(dialect).next
+        one, following = tables.rollup(dialect, self.table).add, tables.checkpoints(dialect).next
 
         def write() -> bool:
             of, number = self._last(stream)
@@ -119,7 +119,7 @@ class Rollup:
                     f"{self.table} has nothing of the stream, which has come to its batch {batch}: what came before "
                     "is lost with an earlier table of this name. Begin with a new checkpoint"
                 )
-            executor.run(step, {"sink": self.table, "stream": stream, "batch": batch})
+            executor.run(following, {"sink": self.table, "stream": stream, "batch": batch})
             for *row, n in rows:
                 executor.run(one, dict(zip(Counted._fields, row, strict=False), count=n))
             return True

@@ -14,9 +14,9 @@ from xq.core.kinds import Row, T
 from xq.core.machine import ENDED
 from xq.core.options import PutManyOptions, PutOptions, Span
 from xq.core.values import Key, chunks
-from xq.engine.steps import PER_MOVE
+from xq.engine.statements import PER_MOVE
 from xq.runtime.graph import Graph
-from xq.runtime.sleep import Wait, run_steps
+from xq.runtime.sleep import Wait, run_wait
 
 if TYPE_CHECKING:
     from xq.parts import Parts
@@ -259,10 +259,10 @@ class Group(Generic[T]):
         Raises InTransaction.
         """
         with self._joining():
-            return run_steps(self.waiting(timeout))
+            return run_wait(self.waiting(timeout))
 
     def waiting(self, timeout: Span = None) -> Wait[bool]:
-        """Return the steps of `wait`."""
+        """Return the generator of `wait`."""
         waiting = self._parts.waiting
         return waiting.until("wait", waiting.seconds(timeout), lambda: self.done)
 

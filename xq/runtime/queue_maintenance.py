@@ -106,7 +106,7 @@ class QueueMaintenance(Member):
         a_task = bool(since) and not (paused and paused.queue)
         if bound is not None and not self.waiters.putters.waiters and not self.waiters.ends:
             condition = bound.dialect.queries.anything if a_task else "FALSE"
-        return Awaited(a_task, bool(self.named.steps.opening and since), condition, since)
+        return Awaited(a_task, bool(self.named.statements.opening and since), condition, since)
 
     def review(self, records: list[Row] | None, schemas: dict[str, Any]) -> None:
         self.executor.review(records, schemas)
@@ -144,7 +144,7 @@ class QueueMaintenance(Member):
         return self.timers.raise_floors()
 
     def tidy(self) -> None:
-        self.named.steps.tidy()
+        self.named.statements.tidy()
 
     @property
     def anybody(self) -> bool:

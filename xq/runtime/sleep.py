@@ -1,7 +1,7 @@
 """How a call that waits sleeps, in a thread or in a coroutine.
 
 Such a call is a generator (`Wait`): it yields where it sleeps. A thread runs it to its end. A coroutine sleeps on its
-event loop, and needs a thread only for the steps between.
+event loop, and needs a thread only between two sleeps.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ def _sleep(awake: Awake, seconds: float) -> bool:
     return True
 
 
-def run_steps(steps: Wait[R], look: Callable[[], object] = lambda: None) -> R:
+def run_wait(wait: Wait[R], look: Callable[[], object] = lambda: None) -> R:
     """Run a call that waits in this thread, to its end."""
     try:
-        request = next(steps)
+        request = next(wait)
         while True:
             try:
                 answer = look() if request is LOOK_NOW else _sleep(*request)
             except BaseException as error:
-                request = steps.throw(error)
+                request = wait.throw(error)
             else:
-                request = steps.send(answer)
+                request = wait.send(answer)
     except StopIteration as end:
         result: R = end.value
         return result
     finally:
-        steps.close()
+        wait.close()

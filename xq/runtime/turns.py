@@ -351,9 +351,9 @@ def _alike(calls: list[Call[Any]]) -> Iterable[list[Call[Any]]]:
     return sorted(groups.values(), key=lambda group: order.get(group[0].kind.event, 0))
 
 
-def step(steps: Any, answer: object, failed: Exception | None) -> tuple[bool, Any]:
+def resume(wait: Any, answer: object, failed: Exception | None) -> tuple[bool, Any]:
     """Run a call that waits up to its next request. Return whether it has ended, and its result or the request."""
     try:
-        return False, steps.send(answer) if failed is None else steps.throw(failed)
+        return False, wait.send(answer) if failed is None else wait.throw(failed)
     except StopIteration as end:
         return True, end.value

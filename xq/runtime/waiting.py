@@ -24,7 +24,7 @@ from xq.engine.insert import Inserts
 from xq.engine.named import NamedMoves
 from xq.engine.take import Takes
 from xq.runtime.queue_maintenance import QueueMaintenance
-from xq.runtime.sleep import LONGEST_SLEEP, LOOK_NOW, UNATTENDED, Awake, Deadline, Sleep, Wait, run_steps
+from xq.runtime.sleep import LONGEST_SLEEP, LOOK_NOW, UNATTENDED, Awake, Deadline, Sleep, Wait, run_wait
 from xq.runtime.waiters import EndWaiter, Waiter
 
 AGAIN = 0.2  # seconds until a retry after a lost connection; also the longest pause before retrying a locked row
@@ -76,7 +76,7 @@ class Waiting(Generic[T]):
         if n == 0 or seconds == 0:
             return look()
         try:
-            return run_steps(self.taking(tube, seconds, looked, until, but), partial(look, then=taken.append))
+            return run_wait(self.taking(tube, seconds, looked, until, but), partial(look, then=taken.append))
         except BaseException as error:
             self.takes.in_doubt.add(taken, error)  # the token
             raise
@@ -128,7 +128,7 @@ class Waiting(Generic[T]):
 
     def if_ready(self, look: Callable[[], list[Any]]) -> list[Any]:
         """Return what a look finds that costs more than a query; it is called only if a task may be ready."""
-        found, opening = self.takes.timers.sweep_if_any().moved or self.takes.any_ready(), self.takes.steps.opening
+        found, opening = self.takes.timers.sweep_if_any().moved or self.takes.any_ready(), self.takes.statements.opening
         if not found and opening is not None and (opens := self.executor.dialect.opens):
             opening.note(self.executor.run(opens))
             found = self.takes.any_ready()
@@ -205,7 +205,7 @@ class Waiting(Generic[T]):
 
     def _until_it_opens(self, waiter: Waiter) -> float:
         """Return the seconds until a take may find what was hidden; infinity for never. Nothing wakes a waiter then."""
-        opening, paused = self.takes.steps.opening, self.takes.pauses.paused
+        opening, paused = self.takes.statements.opening, self.takes.pauses.paused
         if opening is None or waiter.session is None or (paused and paused.stops(waiter.tube)):
             return math.inf  # only a take renews the time, once that has passed
         return max(SOON, opening.at - time.monotonic())

@@ -15,7 +15,7 @@ from xq.core.values import Taken
 from xq.core.words import lasting
 from xq.engine.named import ACK, LOCKED, CheckedCall, Locked, Unmet, cancelled
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
-from xq.runtime.sleep import run_steps
+from xq.runtime.sleep import run_wait
 from xq.workers.attempt import AGAIN, NONE_FAILED, Ack, Attempt, Batch, RetriedCalls, WorkerJob, line_of, path_of
 from xq.workers.concurrency import Slots
 from xq.workers.failed import FailedAttempts
@@ -74,7 +74,7 @@ class Attempts(Generic[T]):
         else:
             waiting.maintenance.listen()  # a process that has no slot reaps the sessions that may have one
             look = partial(waiting.if_ready, partial(self._take_slots, self.slots, source, n))
-            found = run_steps(waiting.taking(source.tube, timeout, False, stop, source.but), look)
+            found = run_wait(waiting.taking(source.tube, timeout, False, stop, source.but), look)
         self.calls.failed.clear()
         return found
 

@@ -39,10 +39,10 @@ class Retry(Outcome):
 
 
 class Next(Outcome):
-    """Release the task to another tube with fresh attempts, as the next step of a chain. It is no failure.
+    """Release the task to another tube with fresh attempts, as the next stage of a chain. It is no failure.
 
-    `update` has fields to write, and `delay` the seconds until the next step. The attempt has failed if the queue lacks
-    the role tube, or for a `delay` the feature delayed, or cannot hold a value.
+    `update` has fields to write, and `delay` the seconds until the next stage. The attempt has failed if the queue
+    lacks the role tube, or for a `delay` the feature delayed, or cannot hold a value.
     """
 
     outcome = "next"

@@ -164,7 +164,7 @@ class Pool(ABC):
 
     def _wait_at_end(self) -> float:
         """Return for how many seconds to wait for a task before the end: 0, unless ready ones are hidden for a time."""
-        opening = self._worker.waiting.takes.steps.opening
+        opening = self._worker.waiting.takes.statements.opening
         return POLL_EVERY if opening and opening.at < math.inf and self._worker.queue.count(READY) else 0.0
 
     def _failed(self, error: BaseException) -> None:

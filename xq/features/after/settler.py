@@ -20,7 +20,7 @@ from xq.engine.binding import Binding
 from xq.engine.executor import Begun
 from xq.engine.pauses import Pauses
 from xq.engine.settle import Linking, Put, Settler
-from xq.engine.steps import PER_MOVE, Steps
+from xq.engine.statements import PER_MOVE, Statements
 from xq.features.after.slice import AfterSlice
 
 ON_FAILURE: Final = ("hold", "kill", "run")  # first the default
@@ -31,9 +31,14 @@ WAITS: Final = "W"
 class Dependants(Settler):
     """The dependants of one queue."""
 
-    def __init__(self, steps: Steps, _: Pauses) -> None:
-        self.tasks, self.steps, self.machine, self.executor = steps.tasks, steps, steps.machine, steps.executor
-        self.log = logging.getLogger(f"xq.{steps.store.name}")
+    def __init__(self, statements: Statements, _: Pauses) -> None:
+        self.tasks, self.statements, self.machine, self.executor = (
+            statements.tasks,
+            statements,
+            statements.machine,
+            statements.executor,
+        )
+        self.log = logging.getLogger(f"xq.{statements.store.name}")
         self._settles = threading.local()  # has `now` while this thread settles, also what it kills itself
         self._seen: Key = ()  # the last dependant of the last look
         self._refused: set[Key] = set()  # whose refused move was logged
@@ -91,7 +96,7 @@ class Dependants(Settler):
     def _unfinished(self, parents: list[Key]) -> dict[Key, str]:
         """Lock tasks until the transaction ends. Return those that have not ended well, with their links' state."""
         _, binding = begun = self.executor.begin()
-        rows = self.steps.rows_of(sorted(parents), self._links(binding).parents_locked, begun)
+        rows = self.statements.rows_of(sorted(parents), self._links(binding).parents_locked, begun)
         found = {self.tasks.app_key_of(row): binding.dialect.state(row) for row in rows}
         states = {parts: found.get(self.tasks.app_key(parts)) for parts in parents}
         for parts, state in states.items():
@@ -134,7 +139,7 @@ class Dependants(Settler):
         """Return the dependants of ended tasks, or with `child` those with these keys; see `AfterSlice.queries`."""
         _, binding = begun = begun or self.executor.begin_look()
         queries, by = self._links(binding).queries, "child" if child else "parent"
-        return self.steps.rows_of(keys, lambda listed: queries[by + " listed" * listed], begun)
+        return self.statements.rows_of(keys, lambda listed: queries[by + " listed" * listed], begun)
 
     def _settle(self, rows: list[Row]) -> int:
         """Release or kill those of the dependants that can be, and settle the dependants of the killed ones.
@@ -161,7 +166,7 @@ class Dependants(Settler):
 
     def _moved(self, event: str, delay: str, keys: Sequence[Key]) -> int:
         """Move dependants, each unless it waits no more, but those that the database refuses. Return their number."""
-        moved, refused = in_parts(partial(self._move, event, delay), keys, self.steps.settling.may_wait)
+        moved, refused = in_parts(partial(self._move, event, delay), keys, self.statements.settling.may_wait)
         for key, error in refused:
             level = logging.DEBUG if key in self._refused else logging.WARNING  # each look tries again
             self.log.log(level, "%s cannot move task %r: %s", event, self.tasks.app_key(key), error)
@@ -176,6 +181,6 @@ class Dependants(Settler):
         _, binding = begun = self.executor.begin()
         for batch in chunks(keys, PER_MOVE):
             mode, found = binding.dialect.moves.by_keys(batch)
-            step = self.steps.move(binding, event, Selector(mode, WAITS, column="after"), transition, given)
-            moved += sum(len(self.executor.run(step, {**values, **each}, begun, caught=True)) for each in found)
+            compiled = self.statements.move(binding, event, Selector(mode, WAITS, column="after"), transition, given)
+            moved += sum(len(self.executor.run(compiled, {**values, **each}, begun, caught=True)) for each in found)
         return moved

@@ -16,7 +16,7 @@ from xq.core.values import Key
 from xq.engine.executor import Begun
 from xq.engine.pauses import Pauses
 from xq.engine.settle import Settler
-from xq.engine.steps import PER_MOVE, Steps
+from xq.engine.statements import PER_MOVE, Statements
 from xq.features.groups.postgres import SKIPPED
 from xq.features.groups.slice import GroupsSlice
 from xq.runtime.graph import MOST, Graph, graph_of
@@ -30,12 +30,12 @@ OPEN: Final = ": take another name, or add to it by group(name).put_many()"
 class Groups(Settler):
     """One queue's groups. Triggers end them on PostgreSQL, and this on other databases, as a settler."""
 
-    def __init__(self, steps: Steps, pauses: Pauses) -> None:
+    def __init__(self, statements: Statements, pauses: Pauses) -> None:
         self.pauses = pauses
-        self.executor = steps.executor
-        self.tasks = steps.tasks
-        self.settling = steps.settling
-        self.log = logging.getLogger(f"xq.{steps.store.name}")
+        self.executor = statements.executor
+        self.tasks = statements.tasks
+        self.settling = statements.settling
+        self.log = logging.getLogger(f"xq.{statements.store.name}")
         self._place = self.tasks.table.fields.index(self.tasks.table.roles["group"])
         self._looked_at = ""  # the name of the last group in the last look
         self._forget_at = 0.0

@@ -8,7 +8,7 @@ from typing import Any, Final
 import xq
 from xq.adapters.django.admin.words import chip, first_line, letter_of, moment
 from xq.core.words import lasting, name_of
-from xq.operators.inspection import TimelineStep
+from xq.operators.inspection import TimelineEntry
 
 MANY: Final = 1_000_000  # if a queue has more transitions, its history is read on demand only: it has no index
 HISTORY: Final = "xq_history"  # the parameter by which a task's page asks for a long history
@@ -31,8 +31,8 @@ def panel_of(of_model: Any, request: Any, task: Any) -> dict[str, Any]:
         if queue.machine.settings.history is not None:
             shown["transitions"] = queue.parts.doctor.newest()
             shown["is_postponed"] = shown["transitions"] > MANY and HISTORY not in request.GET
-            steps = [] if shown["is_postponed"] else queue.timeline(task.pk)
-            shown["steps"] = [_step(step, words) for step in steps]
+            timeline = [] if shown["is_postponed"] else queue.timeline(task.pk)
+            shown["timeline"] = [_entry(entry, words) for entry in timeline]
     except xq.Error as problem:
         shown["problem"] = problem
     return shown
@@ -47,13 +47,13 @@ def _times(queue: Any, task: Any, words: dict[str, str], letter: str) -> Iterato
             yield f"{words.get(timer.target, name_of(timer.target))} at ({timer.option})", moment(at)
 
 
-def _step(step: TimelineStep, words: dict[str, str]) -> tuple[Any, ...]:
+def _entry(entry: TimelineEntry, words: dict[str, str]) -> tuple[Any, ...]:
     return (
-        moment(step.at),
-        step.event,
-        chip(step.target, words.get(step.target), step.event),
-        "" if step.seconds is None else f"{lasting(max(0.0, step.seconds))}{' until now' * step.open}",
-        ": ".join(filter(None, (step.actor, step.reason))),
-        step.attempt or "",
-        step.session or "",
+        moment(entry.at),
+        entry.event,
+        chip(entry.target, words.get(entry.target), entry.event),
+        "" if entry.seconds is None else f"{lasting(max(0.0, entry.seconds))}{' until now' * entry.open}",
+        ": ".join(filter(None, (entry.actor, entry.reason))),
+        entry.attempt or "",
+        entry.session or "",
     )

@@ -1,4 +1,4 @@
-"""Compile plans' steps: a statement that moves or puts tasks, its counting, and its error handling."""
+"""Compile statements that move or put tasks, with their counting and their error handling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xq.core.counters import counter_of
 from xq.core.kinds import Row
 from xq.core.machine import ABSENT, READY, TAKEN, Transition
 from xq.core.values import Key, Tasks, chunks
-from xq.engine.binding import Binding, Step, StepName
+from xq.engine.binding import Binding, Compiled, CompiledName
 from xq.engine.charged import charged
 from xq.engine.executor import Begun, Executor
 from xq.engine.opening import Opening
@@ -22,8 +22,8 @@ from xq.engine.settle import Settling
 PER_MOVE = 1_000  # tasks that one statement moves, or rows that it reads
 
 
-class Steps:
-    """One queue's steps, each compiled at its first use."""
+class Statements:
+    """One queue's compiled statements, each compiled at its first use."""
 
     def __init__(self, executor: Executor, tasks: Tasks[Any]) -> None:
         self.executor = executor
@@ -66,10 +66,10 @@ class Steps:
         transition: Transition,
         given: tuple[str, ...] = (),
         update: tuple[str, ...] = (),
-    ) -> Step:
-        """Return the step that moves the selected tasks, compiled at its first use."""
+    ) -> Compiled:
+        """Return the statement that moves the selected tasks, compiled at its first use."""
         name = event, (which, transition.writes), transition.target, given, update
-        return binding.steps.get(name) or self.compile(binding, name, which, transition)
+        return binding.compiled.get(name) or self.compile(binding, name, which, transition)
 
     def rows_of(self, keys: Iterable[Key], query: Callable[[bool], str], begun: Begun | None = None) -> list[Row]:
         """Return what a query finds for tasks by their keys. `query` is told whether it lists them."""
@@ -81,27 +81,27 @@ class Steps:
             found += [row for each in values for row in self.executor.run(sql, each, begun)]
         return found
 
-    def compile(self, binding: Binding, name: StepName, which: Selector, transition: Transition) -> Step:
-        """Compile the step that moves the selected tasks. Without an event it only changes their fields.
+    def compile(self, binding: Binding, name: CompiledName, which: Selector, transition: Transition) -> Compiled:
+        """Compile the statement that moves the selected tasks. Without an event it only changes their fields.
 
         If a put replaces a task, the source state is the selector's.
         """
         event, _, _, given, update = name
         statement = binding.move(which, transition, frozenset(given), update)
         left = transition if transition.source != ABSENT else replace(transition, source=which.state)
-        return binding.steps.keep(name, self._move(binding, event, which, left, statement, bool(update)))
+        return binding.compiled.keep(name, self._move(binding, event, which, left, statement, bool(update)))
 
-    def insert(self, binding: Binding, name: StepName, n: int, row: Transition) -> Step:
-        """Compile the step that puts `n` tasks. Its value `rows` holds a row per task."""
+    def insert(self, binding: Binding, name: CompiledName, n: int, row: Transition) -> Compiled:
+        """Compile the statement that puts `n` tasks. Its value `rows` holds a row per task."""
         _, _, _, given, names = name
         statement = binding.insert(row, frozenset(given), names, n)
         run = binding.dialect.moves.runner(statement, row.event, width=len(names))
-        made = Step(statement, run, row.event, row.source, row.target, may_be_refused=True)
-        return binding.steps.keep(name, made, n * len(names))
+        made = Compiled(statement, run, row.event, row.source, row.target, may_be_refused=True)
+        return binding.compiled.keep(name, made, n * len(names))
 
     def _move(
         self, binding: Binding, event: str, which: Selector, transition: Transition, statement: Statement, brings: bool
-    ) -> Step:
+    ) -> Compiled:
         several, target = bool(which.more), transition.target
         source = "" if several else transition.source
         run, notified = binding.dialect.moves.runner(statement, event if transition.counts else ""), event
@@ -114,7 +114,7 @@ class Steps:
             notified = ""
         if self.settling.settlers:
             run = self.settling.settled(binding, event, which, transition, run)
-        return Step(statement, run, notified, source, target, brings or self._unique)
+        return Compiled(statement, run, notified, source, target, brings or self._unique)
 
     def _counting(self, binding: Binding, event: str, transition: Transition, run: Run) -> Run:
         """Return `run`, which then also counts the event for the rows returned."""
