@@ -43,7 +43,7 @@ class CheckedCall:
     seconds: Spans
     fields: Mapping[str, Any]
     to: str | None = None
-    brings: Mapping[str, Any] = NONE  # values for the SQL of its transition
+    brings: Mapping[str, Any] | None = None  # values for the SQL of its transition
 
 
 class Unmet(Exception):
