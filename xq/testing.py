@@ -19,8 +19,8 @@ from xq.core.clock import Clock as Clock
 from xq.core.errors import ConfigurationError, NotInstalled, shown
 from xq.workers.attempt import WorkerJob
 from xq.workers.attempts import Attempts
-from xq.workers.program import source_of
 from xq.workers.outcomes import Suspended
+from xq.workers.program import source_of
 from xq.workers.worker import Worker, is_async
 
 SHOWN = 5  # tasks in the message of an assertion

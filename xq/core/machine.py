@@ -46,7 +46,14 @@ REMEMBERED: Final = ("ttl", "ttr")
 MANAGED: Final = ("status", "runat", "deadline", "finished", "owner", "attempts", "after", "lost", "steps", "awaits")
 
 # What roles hold in a row that has left the queue. A worker reads in `owner` that SQL has ended its task.
-LEFT: Final[Mapping[str, Any]] = {"runat": None, "deadline": None, "after": None, "lost": 0, "steps": None, "awaits": None}
+LEFT: Final[Mapping[str, Any]] = {
+    "runat": None,
+    "deadline": None,
+    "after": None,
+    "lost": 0,
+    "steps": None,
+    "awaits": None,
+}
 # What SQL writes into `owner` of a task that is to keep these under a word of the next definition; the second one over
 # the first, which stays until the next take and says nothing of another write.
 ONWARD: Final = ("-", "--")
@@ -72,8 +79,8 @@ TOKEN, PLUS_ONE, KEEP = Marker
 class Sql:
     """A value that the database computes: SQL, of which several parts are texts to join.
 
-    `{now}` is the moment, `{now_us}` the same in whole microseconds, `{attempts}` the column of that role or field as it
-    was (on MariaDB, unless an earlier column writes it), and `:name` a value that the feature or the call `brings`.
+    `{now}` is the moment, `{now_us}` that in whole microseconds, `{attempts}` the column of that role or field as it was
+    (on MariaDB, unless an earlier column writes it), and `:name` a value that the feature or the call `brings`.
     """
 
     parts: tuple[str, ...]

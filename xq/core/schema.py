@@ -69,6 +69,7 @@ OWN: Final[Mapping[str, tuple[Kind, int | None]]] = {
 }
 NULLABLE: Final = ("runat", "deadline", "finished", "owner", "ttl", "ttr", "after", "group", "steps", "awaits")
 
+LEAST: Final = {"owner": OWNER_LENGTH, "trace": TRACEPARENT, "after": OWNER_LENGTH, "steps": 2**16, "awaits": 255}
 ALWAYS: Final = ("status", "priority", "owner", "attempts", "error")  # the offered roles that every queue maps
 
 # The kinds of key that each strategy of the feature id makes. A kind's first strategy is its default.
@@ -183,7 +184,7 @@ def _misfit(store: TaskModel[Any], role: str, field: Field) -> str | None:
         return f"role {shown(role)}: {store.name}.{field.name} must be nullable: NULL means that there is none"
     if role in MANAGED and field.name in store.key:
         return f"role {shown(role)}: {field.name!r} is part of the key, and a key must not change"
-    least = {"owner": OWNER_LENGTH, "trace": TRACEPARENT, "after": OWNER_LENGTH, "steps": 2**16, "awaits": 255}.get(role, 0)
+    least = LEAST.get(role, 0)
     if field.max_length is not None and field.max_length < least:
         return f"role {role!r}: {store.name}.{field.name} holds {field.max_length} characters, {least} are needed"
     return None

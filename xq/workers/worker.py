@@ -178,7 +178,7 @@ def is_async(function: Any) -> bool:
 
 
 def returned(result: object = None) -> None:
-    """Check how a worker's function has returned. Raises TypeError as `check_returned`, and again what has suspended it."""
+    """Check how a worker's function has returned. Raises as `check_returned`, and again what has suspended it."""
     check_returned(result)
     if (lease := _lease.get(None)) is not None:
         if lease.suspended is not None:

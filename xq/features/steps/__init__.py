@@ -1,4 +1,4 @@
-"""The feature `steps`: its data (feature.py), the lines of its records (lines.py), its SQL (slice.py), and its calls."""
+"""The feature `steps`: its data (feature.py), its records (lines.py), its SQL (slice.py), and its calls."""
 
 from xq.features.steps.feature import steps
 

@@ -7,20 +7,20 @@ import inspect
 import json
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import FrameType
-from typing import Any, Final, ParamSpec, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypeVar
 
 from xq.core import time
-from xq.core.errors import BadType, BadValue, ConfigurationError, FeatureOff, NotFound, NotOwner, WrongState, shown
+from xq.core.errors import BadType, BadValue, ConfigurationError, FeatureOff, NotFound, NotOwner, WrongState
 from xq.core.options import moment_of, seconds_of
 from xq.core.words import lasting
 from xq.engine.named import Unmet
-from xq.features.steps.lines import MOST, NAMED, SIGNAL, dumped, mark, named, read
+from xq.features.steps.lines import MOST, SIGNAL, dumped, mark, named, read
 from xq.features.steps.signals import DIGITS
 from xq.runtime.lease import current
 from xq.workers.outcomes import Bury, Suspended
@@ -168,7 +168,8 @@ class Progress:
         except BadValue as error:
             self.used.discard(name)
             raise Bury(f"the value of the step {name!r} cannot be recorded. {error}") from error
-        return text, self._record("step", mark("step", name), f',"value":{text}}}', mark("step", name), f"the step {name!r}")
+        begins = mark("step", name)
+        return text, self._record("step", begins, f',"value":{text}}}', begins, f"the step {name!r}")
 
     def _made(self, name: str, text: str) -> Any:
         """Note a record, and return its value."""
@@ -188,7 +189,7 @@ class Progress:
         return self._made(name, text)
 
     def _record(self, event: str, begins: str, rest: str, unless: str, what: str, **brings: Any) -> Callable[[], bool]:
-        """Return what adds a line, unless the task has one that begins otherwise. Raises Bury, and NotOwner when run."""
+        """Return what adds a line `unless` the task has one that begins so. Raises Bury, and NotOwner when run."""
         brings |= self._line(begins, rest, what) | {"mark": unless}
         taken = self.attempt.taken
 
@@ -208,8 +209,8 @@ class Progress:
         size = len(begins) + len('"at":') + digits + len(rest)
         if self._octets + size > MOST:
             raise Bury(
-                f"{what} has {size:,} octets as a line, and with the task's other records {self._octets + size:,}: they "
-                f"may have {MOST:,}. What is large is a row of its own, and the step returns its key"
+                f"{what} has {size:,} octets as a line, with the task's other records {self._octets + size:,}, and they "
+                f"may have {MOST:,}: what is large is a row of its own, whose key the step returns"
             )
         self._octets += size
         return {"line": f'{begins}"at":', "rest": rest}
@@ -258,17 +259,17 @@ class Progress:
         if name in self.slept:
             return
         now = time.time() if self.clock is None else self.clock.now
-        seconds = seconds_of("the delay of xq.sleep", delay, ends=True) if at is None else moment_of(at) - now
+        span = None if delay is None else seconds_of("the delay of xq.sleep", delay, ends=True)
+        seconds = moment_of(at) - now if span is None else span
         begins = mark("sleep", name)
         self.used.add(name)
-        if seconds is None or seconds > 0:
-            how = {"delay": seconds} if at is None else {"at": at}
-            rest = f',"for":{round((seconds or 0) * US)}}}'
-            self._suspend("sleep", how, begins, rest, begins, f"sleeps, {name!r}, for {lasting(seconds or 0)}")
+        if seconds > 0:
+            how, rest = {"delay": seconds} if at is None else {"at": at}, f',"for":{round(seconds * US)}}}'
+            self._suspend("sleep", how, begins, rest, begins, f"sleeps, {name!r}, for {lasting(seconds)}")
         yield self._record("elapse", begins, "}", begins, f"the sleep {name!r}", until=0)
         self.slept.add(name)
 
-    def wait_for(self, name: object, timeout: Any) -> Iterator[Any]:
+    def wait_for(self, name: object, timeout: Any) -> Generator[Callable[[], Any], Any, Any]:
         """Yield what is to be run before it is known; then return the value. Raises Suspended and TimeoutError."""
         name = named(SIGNAL, name)
         span = None if timeout is None else seconds_of("the timeout of xq.wait_for", timeout)
@@ -292,7 +293,7 @@ class Progress:
             how = {"at": datetime.fromtimestamp(until // US, UTC) + timedelta(microseconds=until % US)}
         elif span is not None and name not in self.deadlines:
             how = {"delay": span}
-        rest = f',"for":{round(span * US)}}}' if "delay" in how else "}"
+        rest = f',"for":{round(how["delay"] * US)}}}' if "delay" in how else "}"
         self._suspend("wait", how, begins, rest, unless, told, awaits=name)
 
     def _look(self) -> str | None:
@@ -334,7 +335,13 @@ async def _awaited(progress: Progress, calls: Any) -> Any:
 
 def _is_awaited(frame: FrameType | None) -> bool:
     """Return whether the function that calls is an `async def`; a comprehension, or a lambda, is part of its own."""
-    while frame is not None and frame.f_code.co_name in ("<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>", "<lambda>"):
+    while frame is not None and frame.f_code.co_name in (
+        "<listcomp>",
+        "<genexpr>",
+        "<setcomp>",
+        "<dictcomp>",
+        "<lambda>",
+    ):
         frame = frame.f_back
     return frame is not None and bool(frame.f_code.co_flags & AWAITS)
 
@@ -347,7 +354,7 @@ def _progress(what: str, suspends: bool = False) -> Progress:
     if job.suspended is not None:
         raise job.suspended
     if inner := _within.get():
-        raise BadValue(f"xq.{what} is called within the step {inner!r}: a step has no steps of its own, and cannot wait")
+        raise BadValue(f"xq.{what} is called within the step {inner!r}: a step has none of its own, and cannot wait")
     if suspends and job.coroutine is not None and asyncio.current_task() is not job.coroutine:
         raise BadValue(f"xq.{what} ends the attempt: await it in the worker's function itself, not in a subtask")
     if job.progress is None:
@@ -363,8 +370,8 @@ def _lease(what: str) -> Any:
         job = None
     if job is None or getattr(job, "made_by", None) is None:
         raise ConfigurationError(
-            f"xq.{what} is a step of a worker's function: call it there. A test runs it by worker.run(until_empty=True) "
-            "or xq.testing.run_pending"
+            f"xq.{what} is a step of a worker's function: call it there. A test runs it by xq.testing.run_pending, or by "
+            "worker.run(until_empty=True)"
         )
     worker = job.made_by.worker
     if worker.options.batch:

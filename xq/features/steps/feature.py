@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from xq.core.machine import KEEP, ONE_LESS, READY, TAKEN, Column, Feature, Lacks, On, Sql, Transition
 from xq.features.steps.lines import signals_alone
 from xq.features.steps.slice import StepsSlice
@@ -17,11 +19,9 @@ def steps(on: On = True) -> Feature:
     A record of each step is a line in the column `xq_steps`, and `xq_awaits` has the signal that a task waits for.
     """
 
-    def of_owner(event: str, target: str, *writes: tuple[str, object], when: tuple[Lacks | Sql, ...] = (NEW,)) -> Transition:
-        stays = target == TAKEN
-        return Transition(
-            TAKEN, event, target, fenced=True, follows=not stays, counts=not stays, writes=(APPENDED, *writes), when=when
-        )
+    def by_owner(event: str, target: str, *writes: tuple[str, object], when: tuple[Lacks | Sql, ...] = (NEW,)) -> Any:
+        moves, written = target != TAKEN, (APPENDED, *writes)
+        return Transition(TAKEN, event, target, fenced=True, follows=moves, counts=moves, writes=written, when=when)
 
     return Feature(
         "steps",
@@ -29,10 +29,10 @@ def steps(on: On = True) -> Feature:
         requires=("delayed", "buried"),
         fenced=True,
         transitions=(
-            of_owner("step", TAKEN, ("attempts", 1), ("lost", 0)),
-            of_owner("elapse", TAKEN, when=(NEW, Sql(("{now_us} >= :until",)))),  # a sleep, or a wait, is over
-            of_owner("sleep", "W", AGAIN),
-            of_owner("wait", "W", AGAIN, ("awaits", Sql((":awaits",)))),
+            by_owner("step", TAKEN, ("attempts", 1), ("lost", 0)),
+            by_owner("elapse", TAKEN, when=(NEW, Sql(("{now_us} >= :until",)))),  # a sleep, or a wait, is over
+            by_owner("sleep", "W", AGAIN),
+            by_owner("wait", "W", AGAIN, ("awaits", Sql((":awaits",)))),
             Transition("W", "signal", READY, when=(NEW,)),
         ),
         columns=(

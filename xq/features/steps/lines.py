@@ -6,7 +6,7 @@
     {"timeout":"approved","at":1764979201000000}
     {"signal":"approved","at":1764979300000000,"value":{"by":"ann"}}
 
-Each is a newline and JSON without one, in ASCII: so SQL may append without a read, and search for `\\n{"signal":"approved",`.
+Each is a newline and JSON without one, in ASCII: so SQL appends without a read, and finds `\\n{"signal":"approved",`.
 `at` is microseconds since 1970 by the database, and `for` a time span in microseconds.
 """
 
@@ -108,8 +108,8 @@ def unfit(value: Any, place: str, depth: int = 0) -> str:
                 return found
         return ""
     if isinstance(value, (list, tuple)):
-        found = (unfit(each, f"{place}[{at}]", depth + 1) for at, each in enumerate(value) if depth < 100)
-        return next(filter(None, found), "")
+        faults = (unfit(each, f"{place}[{at}]", depth + 1) for at, each in enumerate(value) if depth < 100)
+        return next(filter(None, faults), "")
     if value is None or isinstance(value, (bool, int, str)):
         return ""
     if isinstance(value, float):

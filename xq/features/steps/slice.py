@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xq.features.steps.lines import NAMED, read
-from xq.sql.slice import Hidden, Slice
+from xq.features.steps.lines import read
 from xq.sql.rows import Rows
+from xq.sql.slice import Hidden, Slice
 
 KEPT_IN = "RWTB"  # the states in which a task keeps signals
 
