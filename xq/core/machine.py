@@ -79,8 +79,8 @@ TOKEN, PLUS_ONE, KEEP = Marker
 class Sql:
     """A value that the database computes: SQL, of which several parts are texts to join.
 
-    `{now}` is the moment, `{now_us}` that in whole microseconds, `{attempts}` the column of that role or field as it was
-    (on MariaDB, unless an earlier column writes it), and `:name` a value that the feature or the call `brings`.
+    `{now}` is the moment, `{now_us}` that in microseconds, `{attempts}` the column of that role or field as it was (on
+    MariaDB, unless an earlier column writes it), and `:name` a value that the feature or the call `brings`.
     """
 
     parts: tuple[str, ...]

@@ -7,7 +7,7 @@ import inspect
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
@@ -209,8 +209,8 @@ class Progress:
         size = len(begins) + len('"at":') + digits + len(rest)
         if self._octets + size > MOST:
             raise Bury(
-                f"{what} has {size:,} octets as a line, with the task's other records {self._octets + size:,}, and they "
-                f"may have {MOST:,}: what is large is a row of its own, whose key the step returns"
+                f"{what} has {size:,} octets as a line, and with the task's other records {self._octets + size:,}, of "
+                f"at most {MOST:,}: what is large is a row of its own, whose key the step returns"
             )
         self._octets += size
         return {"line": f'{begins}"at":', "rest": rest}
@@ -370,7 +370,7 @@ def _lease(what: str) -> Any:
         job = None
     if job is None or getattr(job, "made_by", None) is None:
         raise ConfigurationError(
-            f"xq.{what} is a step of a worker's function: call it there. A test runs it by xq.testing.run_pending, or by "
+            f"xq.{what} is for a worker's function: call it there. A test runs that by xq.testing.run_pending, or by "
             "worker.run(until_empty=True)"
         )
     worker = job.made_by.worker
