@@ -70,13 +70,20 @@ def written(binding: Binding, by_key: str = "") -> str:
 
 def _sent(parts: Any, binding: Binding, key: Key, brings: Mapping[str, Any]) -> bool:
     """Add a signal, and wake who waits for ready tasks. Return whether it was added."""
-    statement = Statement(written(binding))
-    ((changed,),) = parts.executor.run(
-        binding.changes(parts.store, statement, SIGNAL), {**parts.executor.values(), **by_name(key), **brings}
-    )
-    if changed and parts.observers.anybody:
-        row, _ = parts.named.look(key, parts.named.afresh)
-        lines = read(row[parts.tasks.table.fields.index(parts.tasks.table.roles["steps"])])
-        if any(line.kind == SIGNAL and line.name == brings["awaits"] and "woke" in line.fields for line in lines):
-            parts.observers.notify(SIGNAL, "W", READY, [row[:-1]])
-    return bool(changed)
+    executor, counts = parts.executor, parts.definition.machine.settings.counts_events
+    sends = binding.changes(parts.store, Statement(written(binding)), SIGNAL)
+
+    def send() -> bool:
+        ((changed,),) = executor.run(sends, {**executor.values(), **by_name(key), **brings})
+        if changed and (counts or parts.observers.anybody):
+            row, _ = parts.named.look(key, parts.named.afresh)
+            lines = read(row[parts.tasks.table.fields.index(parts.tasks.table.roles["steps"])])
+            woke = any(
+                each.kind == SIGNAL and each.name == brings["awaits"] and "woke" in each.fields for each in lines
+            )
+            parts.named.statements.count(binding, SIGNAL, "W", READY, int(woke))
+            if woke:
+                parts.observers.notify(SIGNAL, "W", READY, [row[:-1]])
+        return bool(changed)
+
+    return executor.transaction(send) if counts else send()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xq.core.machine import READY
 from xq.features.steps.lines import read
 from xq.sql.rows import Rows
 from xq.sql.slice import Hidden, Slice
@@ -17,7 +18,7 @@ class StepsSlice(Slice):
     terms: Rows
 
     def signal(self, ready: dict[str, str], by_key: str = "") -> str:
-        """Return SQL that adds a signal to a task, and readies it if it waits for this one.
+        """Return SQL that adds a signal to a task, and readies it if it waits for this one. The history notes both.
 
         `ready` has what a task that becomes ready gets, as SQL by column. One statement, so that none is lost beside
         the wait, whichever comes first. Each column keeps its value in a task that does not wait for it: MariaDB
@@ -27,7 +28,9 @@ class StepsSlice(Slice):
         status, awaits, steps = roles["status"], roles["awaits"], roles["steps"]
         comes = f"{terms.exact(awaits)} = :awaits"
         wakes, there = f"{terms.is_state('W')} AND {comes}", f"COALESCE({steps}, '')"
-        last = {status: wakes, awaits: comes}
+        noted = f"CASE WHEN {terms.sets_context} THEN {{}} END" if terms.sets_context and terms.has_history else "{}"
+        state = noted.format(f"CASE WHEN {wakes} THEN {terms.literal(terms.words[READY])} ELSE {status} END")
+        last = {status: state, awaits: f"CASE WHEN {comes} THEN NULL ELSE {awaits} END"}
         woken = f"CASE WHEN {wakes} THEN ',\"woke\":1' ELSE '' END"
         sets = [f"{steps} = {terms.joined([there, ':line', terms.now_us, woken, ':rest'])}"]
         sets += [
@@ -35,7 +38,7 @@ class StepsSlice(Slice):
             for column, value in ready.items()
             if column not in (*last, steps)
         ]
-        sets += [f"{column} = CASE WHEN {when} THEN {ready[column]} ELSE {column} END" for column, when in last.items()]
+        sets += [f"{column} = {value}" for column, value in last.items()]
         states = [state for state in terms.machine.states if state in KEPT_IN]
         fits = f"LENGTH({there}) + :adding <= :most"
         lacks = " AND ".join(terms.lacks(there, name) for name in (":mark", ":late"))
