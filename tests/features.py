@@ -164,6 +164,17 @@ EXAMPLES: Mapping[str, Example] = {
         """,
         elsewhere=dict.fromkeys(("after", "on_failure", "chain", "restart"), "test_after.py"),
     ),
+    "steps": Example(
+        rows="""
+        T!     step    T  steps
+        T!     elapse  T  steps
+        T!     sleep   W  delay  steps
+        T!     wait    W  delay  steps
+        W      signal  R  steps
+        """,
+        excludes="not_check_session",
+        elsewhere=dict.fromkeys(("signal", "again", "wait"), "core/test_steps.py"),
+    ),
 }
 
 

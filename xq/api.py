@@ -448,19 +448,15 @@ class Queue(Operators[T]):
         if (key is MISSING) == (n is MISSING):
             raise BadType("dig takes a key, or n= (a number of tasks, None for all)")
         if again is not None:
-            return self._dig_again(key, again, update, options)
+            if not any("again" in feature.options for feature in self.machine.features):
+                self.parts.tasks.options.refuse_option("dig", "again")
+            if key is MISSING:
+                raise BadType("dig takes again= with a key")
+            dug: T = self.parts.brought_by("signal").again(key, again, update, options)
+            return dug
         if n is MISSING:
             return self.parts.named.one("dig", key, options, update)
         return self.parts.takes.oldest("dig", None if n is None else count_of(n), options, update)
-
-    def _dig_again(self, key: object, again: str, update: Mapping[str, Any] | None, options: Mapping[str, Any]) -> T:
-        from xq.features.steps.lines import without
-
-        if "steps" not in self.machine.roles:
-            self.parts.tasks.options.refuse_option("dig", "again")
-        if key is MISSING:
-            raise BadType("dig takes again= with a key")
-        return self.parts.named.rewriting("dig", key, options, update, {"steps": partial(without, name=again)})
 
     kick = dig  # its older name; a number is a key here too
 
@@ -479,9 +475,7 @@ class Queue(Operators[T]):
         waiting, taken or buried. `value` is what JSON can hold, of at most 8,192 octets, and 32,768 for a task. Raises
         FeatureOff, BadValue, NotFound, and WrongState for a task that has ended.
         """
-        from xq.features.steps.signals import signal
-
-        return signal(self.parts, key, name, value)
+        return bool(self.parts.brought_by("signal").send(key, name, value))
 
     @takes_on
     def kill(self, key: object, *, on: object = None) -> T:
@@ -549,7 +543,7 @@ class Queue(Operators[T]):
         if event in (
             "cancel",
             "reprioritise",
-            *(row.event for row in self.machine.rows if row.named or row.source == ABSENT),
+            *(row.event for row in self.machine.rows if row.named or row.when or row.source == ABSENT),
         ):
             raise BadValue(f"{event} is not run by a key alone: use the method {event}()")
         return self.parts.named.one(event, key, options, update)

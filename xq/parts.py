@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from xq.core.clock import Clock
 from xq.core.connections import Store
@@ -57,6 +57,7 @@ class Parts(Generic[T]):
         statements = Statements(self.executor, self.tasks)
         settlers = {each.name: each.settler(statements, self.pauses) for each in machine.features if each.settler}
         statements.settling.settlers += settlers.values()  # what the ends of tasks set off
+        self.brought = {each.name: each.part(self) for each in machine.features if each.part}  # of methods of features
         if "groups" in settlers:
             self.groups: Groups = settlers["groups"]  # the groups of tasks
         unattended = UnattendedMoves(statements)
@@ -71,6 +72,13 @@ class Parts(Generic[T]):
         self.takes: Takes[T] = Takes(timers, in_doubt, self.pauses, self.maintenance)
         self.waiting: Waiting[T] = Waiting(self.inserts, self.takes, self.maintenance, woken)  # the calls that wait
         self.observers.listen(self.waiters, self.maintenance)
+
+    def brought_by(self, method: str) -> Any:
+        """Return what a method of a feature calls. Raises FeatureOff."""
+        by = next((feature.name for feature in self.definition.machine.features if method in feature.methods), "")
+        if not by:
+            self.tasks.options.refuse_event(method)
+        return self.brought[by]
 
     @cached_property
     def doctor(self) -> Doctor:

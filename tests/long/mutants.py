@@ -291,8 +291,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the source state does not stand in the WHERE",
         "xq/sql/moves.py",
-        'return f"{self.terms.by_key()} AND {state}{due}{self.terms.lost(rows)}"',
-        'return f"{self.terms.by_key()}{due}{self.terms.lost(rows)}"',
+        'return f"{self.terms.by_key()} AND {state}{due}{self.terms.lost(rows)}{holds}"',
+        'return f"{self.terms.by_key()}{due}{self.terms.lost(rows)}{holds}"',
         "contract/core/test_calls.py::test_a_call_that_is_refused_says_why_and_moves_none_of_its_tasks",
     ),
     Mutant(

@@ -135,7 +135,7 @@ def test_every_package_is_in_the_wheel():
 QUEUE = ("core", "engine", "sql", "database", "runtime", "workers", "drivers", "upgrading")
 # Of these names, which are words for other things as well, only texts that are no more than the name, conditions of SQL
 # files, and attributes of a queue's settings and roles count.
-PLAIN = {"after", "buried", "events", "groups", "guard", "history", "id", "keep", "limit", "rate", "unique"}
+PLAIN = {"after", "buried", "events", "groups", "guard", "history", "id", "keep", "limit", "rate", "steps", "unique"}
 # Features; the files that know them, beside their own folder and the public face; and why they may.
 KNOWN = (
     ("after priority ttl ttr unique utube zombie", "core/schema.py", "roles, and that done tasks stay"),
@@ -163,6 +163,7 @@ KNOWN = (
     ("guard", "runtime/queue_maintenance.py", "its setting: what is logged"),
     ("limit", "sql/limits.py sql/records.py", "the table of limits"),
     ("unique utube", "sql/mariadb/mariadb_objects.py", "columns that indexes bring"),
+    ("steps", "core/machine.py core/schema.py", "roles: a column that xq writes"),
     ("utube", "sql/mariadb/mariadb_installer.py", "a message: when writes wait"),
     ("rate", "sql/shared.py", "a table of all queues"),
     ("unique", "engine/insert.py", "puts with on_conflict"),

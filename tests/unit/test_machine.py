@@ -21,7 +21,7 @@ from xq.core.words import lasting
 from xq.features import FEATURES
 from xq.upgrading.registry import compose
 
-ROLES = ("status", "runat", "deadline", "unique", "utube", "lost", "after")
+ROLES = ("status", "runat", "deadline", "unique", "utube", "lost", "after", "steps", "awaits")
 
 
 def machine(*features: Feature, roles: Any = ROLES, **named: Any) -> Any:

@@ -250,6 +250,7 @@ class Feature:
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     slice: type[Any] | None = None  # its part of the queue's SQL, an `xq.Slice`
     settler: type[Any] | None = None  # what the ends of tasks set off: a `Settler` of the engine
+    part: type[Any] | None = None  # what the methods that it brings call, made of the queue's `Parts`
 
 
 def seconds(on: bool | float | timedelta) -> float | None:
@@ -466,7 +467,7 @@ class Machine:
                         state, timer.event, timer.target, due=timer.column, by=feature.name, writes=timer.writes
                     )
                     rows[state, timer.event, timer.column] = row
-        callers = [row for row in rows.values() if row.follows and not (row.due or row.named or row.loses)]
+        callers = [row for row in rows.values() if row.follows and not (row.due or row.named or row.loses or row.when)]
         for feature in self.features:
             for detour in feature.detours:
                 for row in callers:

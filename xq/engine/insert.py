@@ -265,7 +265,7 @@ class Inserts(Generic[T]):
             change(self.machine, self.plain.transition, frozenset(new.own)),
             {dialect.quote(column): text for column, text in literals.items()},
         )
-        values = {**self.executor.values(new.own), "now": None, "context": dialect.put_context()}
+        values = {**self.executor.values(new.own), "now": None, "context": dialect.stored_context("put")}
         known = {name: dialect.literal(value) for name, value in values.items()}
         put, later, holder = (filled(text, **known) for text in made)
 

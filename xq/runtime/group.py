@@ -51,6 +51,7 @@ class Groups(Protocol):
     def states(self, name: str) -> dict[str, int]: ...
     def found(self, name: str, states: Collection[str]) -> list[tuple[Key, str]]: ...
     def graph(self, name: str) -> Graph: ...
+    def stats_later(self, name: str) -> str: ...
 
 
 class Group(Generic[T]):
@@ -135,9 +136,12 @@ class Group(Generic[T]):
         """Return the SQL that puts `then`. Raises as a put, and BadValue for a queue in another database."""
         if self._then is None:
             return None
-        target, task = self._then
+        target, task, signal = self._then
         if target.executor.database is not self._parts.executor.database:
             raise BadValue(f"then goes to {target.store.name}, which is in another database than {self!r}")
+        if signal is not None:
+            text: str = target.brought_by("signal").later(task, signal, self._groups.stats_later(self.name))
+            return text
         try:
             target.tasks.brought(task)
         except BadType as error:
@@ -145,11 +149,13 @@ class Group(Generic[T]):
             raise BadType(f"then is a task of {mine}, or (Report, {{...}}) with another model: {error}") from None
         return target.inserts.later(task)
 
-    def _target(self, then: Any) -> tuple[Parts[Any], object]:
-        """Return the queue to which a `then` goes, and the task."""
+    def _target(self, then: Any) -> tuple[Parts[Any], object, str | None]:
+        """Return the queue to which a `then` goes, the task, and for one that is there already the signal."""
         is_pair = isinstance(then, tuple) and len(then) == 2
         parts = getattr(getattr(then[0], "xq", then[0]), "parts", None) if is_pair else None
-        return (parts, then[1]) if parts else (self._parts, then)
+        if not parts:
+            return self._parts, then, None
+        return (parts, then[0], then[1]) if isinstance(then[1], str) else (parts, then[1], None)
 
     def _joining(self) -> AbstractContextManager[None]:
         is_joined = self._put_in_block is not None  # by the block, in its thread

@@ -82,8 +82,8 @@ class Server(ServerLanguage, Dialect):
 
         return with_context
 
-    def put_context(self) -> str:
-        return self._context("put", {}, NO_ACTOR)
+    def stored_context(self, event: str) -> str:
+        return self._context(event, {}, NO_ACTOR)
 
     def _context(self, event: str, values: Values, by: By) -> str:
         """Return the event context. Its time comes from a test's clock: the statement adds its own."""

@@ -267,8 +267,8 @@ class Terms(Language):
         ((changed,),) = self.in_context(run, event)(store.ready(), {**values})
         return int(changed)
 
-    def put_context(self) -> str:
-        """Return the event context of a put that a stored text makes; "" where a text has none."""
+    def stored_context(self, event: str) -> str:
+        """Return the event context of what a stored text makes; "" where a text has none."""
         return ""
 
     @abstractmethod

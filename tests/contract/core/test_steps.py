@@ -16,7 +16,7 @@ import pytest
 import xq
 from tests.factories import task
 from tests.steps import is_exact, row, state
-from xq.core.errors import BadValue, ConfigurationError, FeatureOff, NotFound, NotOwner, WrongState
+from xq import BadValue, ConfigurationError, FeatureOff, NotFound, NotOwner, WrongState
 from xq.testing import run_pending
 
 FEATURES = {"steps": True, "delayed": True, "buried": True, "keep": True, "ttr": 60, "history": True}
@@ -621,3 +621,52 @@ def test_tasks_that_sleep_leave_their_place_to_others(make, calls):
     assert (works(Task, work)(), calls, state(Task, 1)) == (2, ["2"], "W")
     Task.xq.clock.tick(3_600)  # no ttr moves it
     assert state(Task, 1) == "W"
+
+
+# groups
+
+
+@pytest.mark.parametrize("end", ["ack", "kill"])
+def test_the_last_end_of_a_group_signals_a_task_of_another_table_with_its_statistics(make, end, caplog):
+    Order, said = queue(make, model=make.model(table_name="orders", error=pw.TextField(null=True))), list[Any]()
+    Parcel = make({"groups": True, "buried": True, "history": True}, model=make.model(table_name="parcels"))
+
+    def work(found: Any) -> None:
+        said.append(xq.wait_for("packed"))
+
+    run = works(Order, work)
+    run()
+    with Parcel.xq.group("order 1", then=(row(Order, 1), "packed"), failed="run") as group:
+        group.put_many([task() for _ in range(4)])
+    Parcel.take().ack()
+    Parcel.xq.kill(2)
+    Parcel.xq.bury(Parcel.take())
+    assert state(Order, 1) == "W"
+    Parcel.take().ack() if end == "ack" else Parcel.xq.kill(4)
+    assert (state(Order, 1), group.done, run()) == ("R", True, 1)
+    assert said == [group.stats()]
+    assert said[0] == {
+        "R": 0,
+        "T": 0,
+        "B": 1,
+        "done": 2 if end == "ack" else 1,
+        "failed": 2 if end == "ack" else 3,
+        "total": 4,
+    }
+    assert [each.event for each in Order.xq.history(1)][2:4] == ["wait", "signal"]
+    assert (state(Order, 1), is_exact(Order), is_exact(Parcel)) == ("D", True, True)
+
+
+def test_the_signal_of_a_group_for_a_task_that_has_ended_is_dropped(make, caplog):
+    Order = queue(make, model=make.model(table_name="orders", error=pw.TextField(null=True)))
+    Parcel = make({"groups": True}, model=make.model(table_name="parcels"))
+    Order.put(task())
+    with Parcel.xq.group("order 1", then=(row(Order, 1), "packed")) as group:
+        group.put(task())
+    Order.take().ack()
+    Parcel.take().ack()
+    Parcel.xq.sweep()
+    assert (group.done, group.stats()["skipped"]) == (True, 1)
+    assert "the then of the group 'order 1' was left out" in caplog.text
+    with pytest.raises(FeatureOff, match="signal needs the feature 'steps'"):
+        Parcel.xq.group("x", then=(Parcel.put(task()), "a")).begin()

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from xq.sql.postgres.postgres_objects import SERVER_TIME, Program
 
 FEW = 32  # members: if more are left, an end does not lock the group's row
-SKIPPED = "another task has its unique value"  # what the function raises if it has not put `then`
+# What the function raises if `then` has changed nothing.
+SKIPPED = "another task has its unique value, or the task to be signalled is done or gone, or has this signal"
 
 
 class GroupsProgram(Program):

@@ -23,7 +23,8 @@ from xq.runtime.graph import MOST, Graph, graph_of
 from xq.runtime.group import Stored
 
 FORGET_EVERY: Final = 3600.0  # seconds between two looks for groups that have been done for long
-FAILED: Final = "the then of the group %r cannot be put, and is tried again (has a taken task its unique value?): %s"
+FAILED: Final = "the then of the group %r fails, and is tried again (has a taken task its unique value?): %s"
+THENS: Final = {"INSERT": "put", "UPDATE": "signal"}  # the event of a `then`, by its first word
 OPEN: Final = ": take another name, or add to it by group(name).put_many()"
 
 
@@ -80,6 +81,12 @@ class Groups(Settler):
         slice: GroupsSlice = self.executor.dialect.slice_of[GroupsSlice]
         rows = self.run("first_members", group=name, n=MOST + 1)
         return graph_of(self.tasks, rows, self.run("links", group=name, n=10 * MOST) if slice.texts["links"] else ())
+
+    def stats_later(self, name: str) -> str:
+        """Return as SQL, to be stored, the text of a group's statistics when it is done."""
+        dialect = self.executor.dialect.in_full(self.executor.store)
+        slice: GroupsSlice = dialect.slice_of[GroupsSlice]
+        return slice.stats(dialect.in_any_mode(name))
 
     def forget(self, which: str) -> None:
         """Delete groups by the text `which` of groups.sql, and end the pauses of those that are gone."""
@@ -164,7 +171,7 @@ class Groups(Settler):
         if done is not None:
             self.executor.store.after_commit(self._wake)
         if self._failing.pop(name, None) != error and error is not None:
-            self.log.warning(FAILED if done is None else "the then of the group %r was not put: %s", name, error)
+            self.log.warning(FAILED if done is None else "the then of the group %r was left out: %s", name, error)
         if error is not None and done is None:
             self._failing[name] = error
         return done is not None
@@ -181,7 +188,7 @@ class Groups(Settler):
             return None, None
         self.run("end_group", begun, group=name)
         if (then := Stored(*found[0]).then) is not None:
-            put = binding.changes(self.executor.store, Statement(then), "put")
+            put = binding.changes(self.executor.store, Statement(then), THENS[then.partition(" ")[0]])
             if self.executor.run(put, begun=begun) == [(0,)]:
                 self.run("follow_group", begun, group=name, then="")
                 return 0.0, SKIPPED

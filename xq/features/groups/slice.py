@@ -99,6 +99,18 @@ class GroupsSlice(Slice):
         }
         return {name: filled_in(text, (), holes) for name, text in texts(self.folder / "groups.sql").items()}
 
+    def stats(self, group: str) -> str:
+        """Return as SQL the text of what `Group.stats` returns of a group with this name, as SQL, that is done."""
+        terms, its = self.terms, f"FROM {self.table} WHERE name = {group}"
+        of_it = f"SELECT COUNT(*) FROM {terms.table_in_schema} WHERE {self.of(group)}"
+        buried = f"({of_it} AND {terms.is_state('B')})" if "B" in self.states else "0"
+        failed = f"((SELECT killed {its}) + {buried})"
+        total = terms.greatest(f"(SELECT total {its})", failed)
+        none = "".join(f'"{state}":0,' for state in self.states if state != "B")
+        parts = [f"'{{{none}\"B\":'", buried] if "B" in self.states else [f"'{{{none[:-1]}'"]
+        parts += ["',\"done\":'", f"({total} - {failed})", "',\"failed\":'", failed, "',\"total\":'", total, "'}'"]
+        return terms.joined(parts)
+
     @property
     def pending(self) -> str:  # type: ignore[override]
         return f"SELECT 0 AS at FROM {self.table} WHERE done IS NULL AND sealed = 1 LIMIT 1"

@@ -6,6 +6,7 @@ from typing import Any
 
 from xq.core.machine import KEEP, ONE_LESS, READY, TAKEN, Column, Feature, Lacks, On, Sql, Transition
 from xq.features.steps.lines import signals_alone
+from xq.features.steps.signals import Signals
 from xq.features.steps.slice import StepsSlice
 
 APPENDED = "steps", Sql(("COALESCE({steps}, '')", ":line", "{now_us}", ":rest"))
@@ -43,4 +44,5 @@ def steps(on: On = True) -> Feature:
         methods=("signal",),
         options={"again": ("dig",)},
         slice=StepsSlice,
+        part=Signals,
     )

@@ -10,6 +10,7 @@ from xq.sql.rows import Rows
 from xq.sql.slice import Hidden, Slice
 
 KEPT_IN = "RWTB"  # the states in which a task keeps signals
+WOKE = ',"woke":1'  # in the line of one for which the task has waited
 
 
 class StepsSlice(Slice):
@@ -17,7 +18,7 @@ class StepsSlice(Slice):
 
     terms: Rows
 
-    def signal(self, ready: dict[str, str], by_key: str = "") -> str:
+    def signal(self, ready: dict[str, str]) -> str:
         """Return SQL that adds a signal to a task, and readies it if it waits for this one. The history notes both.
 
         `ready` has what a task that becomes ready gets, as SQL by column. One statement, so that none is lost beside
@@ -31,7 +32,7 @@ class StepsSlice(Slice):
         noted = f"CASE WHEN {terms.sets_context} THEN {{}} END" if terms.sets_context and terms.has_history else "{}"
         state = noted.format(f"CASE WHEN {wakes} THEN {terms.literal(terms.words[READY])} ELSE {status} END")
         last = {status: state, awaits: f"CASE WHEN {comes} THEN NULL ELSE {awaits} END"}
-        woken = f"CASE WHEN {wakes} THEN ',\"woke\":1' ELSE '' END"
+        woken = f"CASE WHEN {wakes} THEN '{WOKE}' ELSE '' END"
         sets = [f"{steps} = {terms.joined([there, ':line', terms.now_us, woken, ':rest'])}"]
         sets += [
             f"{column} = CASE WHEN {wakes} THEN {value} ELSE {column} END"
@@ -42,7 +43,7 @@ class StepsSlice(Slice):
         states = [state for state in terms.machine.states if state in KEPT_IN]
         fits = f"LENGTH({there}) + :adding <= :most"
         lacks = " AND ".join(terms.lacks(there, name) for name in (":mark", ":late"))
-        where = f"{by_key or terms.by_key()} AND {terms.in_states(states)} AND {lacks} AND {fits}"
+        where = f"{terms.by_key()} AND {terms.in_states(states)} AND {lacks} AND {fits}"
         return f"UPDATE {terms.table_in_schema} SET {', '.join(sets)} WHERE {where}"
 
     def waits(self, task: Hidden) -> Iterator[str] | None:

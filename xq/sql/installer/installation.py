@@ -328,7 +328,8 @@ class Installation(Findings):
             if n := len(self.store.execute(rows)):
                 why = "which need the feature 'after'" if lost else RENAMED
                 yield f"{self.store.name} has tasks that wait for others, {why}: {n}; {END_FIRST}"
-        puts = f"INSERT INTO {dialect.in_full(self.store).table_in_schema} ("
+        table = dialect.in_full(self.store).table_in_schema
+        thens = f"INSERT INTO {table} (", f"UPDATE {table} SET "
         for (queue,) in self.store.execute(dialect.shared.queues) if there else ():
             is_mine, other = queue == dialect.source_name, dialect.of_table(queue.rpartition(".")[2])
             lost = is_mine and not dialect.machine.settings.groups
@@ -336,7 +337,7 @@ class Installation(Findings):
             if differs and self.installer.columns_of(self.store, other.name("group")):
                 groups = f"SELECT name, then_sql FROM {other.side('group')} WHERE done IS NULL ORDER BY name"
                 found = self._allowed(groups, {}) or []
-                if held := [shown(group) for group, then in found if is_mine or (then or "").startswith(puts)]:
+                if held := [shown(group) for group, then in found if is_mine or (then or "").startswith(thens)]:
                     why = "which need the feature 'groups'" if lost else RENAMED
                     listed = f"{len(held)}, {', '.join(held[:5])}{' ...' * (len(held) > 5)}"
                     yield f"{queue} has open groups, {why}: {listed}; {END_FIRST}{UNSET * (not is_mine)}"

@@ -167,7 +167,10 @@ class TaskGroup(Group[Any]):
         self._backend, self._parts = backend, given[0]
         super().__init__(*given)
 
-    def _target(self, then: Any) -> tuple[Any, object]:
+    def _target(self, then: Any) -> tuple[Any, object, str | None]:
+        if isinstance(then, tuple) and len(then) == 2 and isinstance(then[1], str):  # a signal
+            is_result = isinstance(then[0], interface.TaskResult)
+            return (self._parts, then[0].id, then[1]) if is_result else super()._target(then)
         given: list[Any] = list(then) if isinstance(then, tuple) else [then]
         task, args, kwargs, *more = given + [None, (), {}][len(given) :]
         if more or not isinstance(task, interface.Task) or not _is_call(args, kwargs):
@@ -175,7 +178,7 @@ class TaskGroup(Group[Any]):
             raise BadType(f"then is a task, or (task, args, kwargs) with a list and a dictionary, not {found}")
         if task.run_after is not None:
             raise BadValue("the group says when its then runs: leave run_after out")
-        return self._parts, self._backend.row(task, args, kwargs)
+        return self._parts, self._backend.row(task, args, kwargs), None
 
     def enqueue(self, task: Any, *args: Any, **kwargs: Any) -> Any:
         """Enqueue a task as a member, in the block or into an open group, and return its result."""
