@@ -207,6 +207,8 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
     if "finished" in machine.roles:
         since = ("finished", "now") if row.source in ENDED else ("now",)  # an own feature may lead from Z to D
         roles["finished"] = After(since, ()) if row.target in ENDED else None
+    left = machine.leaving.get(row.source, ()) if row.target not in (ABSENT, row.source) else ()
+    roles |= {role: value for role, value in left if role in machine.roles}  # first: MariaDB writes from left to right
     for column in machine.columns:
         value = column.at.get(row.target, column.otherwise)
         if value is not KEEP and column.role != row.given:  # a call with a role's option brings the role's value

@@ -230,6 +230,8 @@ class Feature:
     needs: tuple[str, ...] = ()  # roles that fields= must map
     requires: tuple[str, ...] = ()  # features that must be on
     fenced: bool = False  # whether only a task's owner may finish it
+    # state -> roles, and what a move out of this state writes into those that are mapped
+    leaving: Mapping[str, tuple[tuple[str, Any], ...]] = field(default_factory=dict)
     # What a task that goes on in another tube keeps of a role's text
     anew: Mapping[str, Callable[[str | None], str | None]] = field(default_factory=dict)
     transitions: tuple[Transition, ...] = ()
@@ -368,6 +370,7 @@ class Machine:
             if feature.slice and feature.slice.charges:
                 claim(feature.name, "charges", what="what a take charges")
         self.brings = [item for feature in self.features for item in feature.brings.items()]
+        self.leaving = {state: each for feature in self.features for state, each in feature.leaving.items()}
         self.anew = {role: keep for feature in self.features for role, keep in feature.anew.items()}
         self._by_source: dict[tuple[str, str], list[Transition]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}

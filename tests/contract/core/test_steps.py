@@ -249,6 +249,7 @@ def test_a_sleep_holds_no_worker_and_counts_no_attempt(make, calls):
     run()
     found = row(Task, 1)
     assert (found.status, found.owner, found.runat) == ("W", None, Task.xq.clock.now + 3 * DAYS)
+    assert (found.attempts, found.xq_awaits) == (1, "")
     Task.xq.clock.tick(3 * DAYS - 1)
     assert run() == 0
     Task.xq.clock.tick(1)

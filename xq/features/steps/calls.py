@@ -131,6 +131,7 @@ class Progress:
         if unused := self.unused:
             told = "task %s has ended without steps that are recorded: %s"
             self.moves.log.warning(told, self._calls.key(self.attempt.taken), ", ".join(map(repr, unused)))
+            self.used.update(unused)
 
     # steps
 

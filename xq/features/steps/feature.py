@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from xq.core.machine import KEEP, ONE_LESS, READY, TAKEN, Column, Feature, Lacks, On, Sql, Transition
+from xq.core.machine import KEEP, READY, TAKEN, Column, Feature, Lacks, On, Sql, Transition
 from xq.features.steps.lines import signals_alone
 from xq.features.steps.signals import Signals
 from xq.features.steps.slice import StepsSlice
 
 APPENDED = "steps", Sql(("COALESCE({steps}, '')", ":line", "{now_us}", ":rest"))
-AGAIN = "attempts", ONE_LESS  # the take that goes on is no further attempt
+# A task that sleeps or waits has something in `awaits`, and the take that goes on is no further attempt.
+GOES_ON = (
+    "attempts",
+    Sql(("CASE WHEN {awaits} IS NOT NULL AND {attempts} > 0 THEN {attempts} - 1 ELSE {attempts} END",)),
+)
 NEW = Lacks("steps", "mark")  # a record is made once, and a task waits for what has not come
 
 
@@ -32,14 +36,15 @@ def steps(on: On = True) -> Feature:
         transitions=(
             by_owner("step", TAKEN, ("attempts", 1), ("lost", 0)),
             by_owner("elapse", TAKEN, when=(NEW, Sql(("{now_us} >= :until",)))),  # a sleep, or a wait, is over
-            by_owner("sleep", "W", AGAIN),
-            by_owner("wait", "W", AGAIN, ("awaits", Sql((":awaits",)))),
+            by_owner("sleep", "W", ("awaits", "")),
+            by_owner("wait", "W", ("awaits", Sql((":awaits",)))),
             Transition("W", "signal", READY, when=(NEW,)),
         ),
         columns=(
             Column("steps", at={"D": None, "Z": None}),
             Column("awaits", at={"W": KEEP}, otherwise=None),
         ),
+        leaving={"W": (GOES_ON,)},
         anew={"steps": signals_alone},
         methods=("signal",),
         options={"again": ("dig",)},
