@@ -156,7 +156,7 @@ KNOWN = (
     ("history", "sql/sqlite/sqlite_installer.py sql/postgres/postgres_installer.py", "its table"),
     ("history limit", "sql/installer/objects.py", "suffixes of side tables"),
     (
-        "after groups guard history utube zombie",
+        "after groups guard history steps utube zombie",
         "sql/installer/installation.py",
         "what a new definition means for old rows",
     ),

@@ -230,7 +230,7 @@ class Group(Generic[T]):
 
         Failed are the buried ones, and those that went otherwise than by an ack. They are those of its last use.
         "done" is a number of members: the property `done` says whether the group is done. With "skipped": 1 its `then`
-        was not put, since another task had its unique value.
+        was left out: another task had its unique value, or the task to be signalled had ended.
         """
         with self._joining(), self._parts.store.bookkeeping():
             group, states = self._groups.stored(self.name), self._groups.states(self.name)

@@ -15,7 +15,7 @@ import pytest
 
 import xq
 from tests.factories import task
-from tests.steps import is_exact, row, state
+from tests.steps import is_exact, next_release, row, state
 from xq import BadValue, ConfigurationError, FeatureOff, NotFound, NotOwner, WrongState
 from xq.testing import run_pending
 
@@ -608,6 +608,24 @@ def test_it_needs_the_fence_and_features_that_let_tasks_wait(make):
         queue(make, FEATURES | {"not_check_session": True})
     with pytest.raises(ConfigurationError, match="needs the feature 'delayed'"):
         queue(make, {"steps": True, "buried": True})
+
+
+def test_a_release_without_the_feature_is_refused_while_rows_have_records(make, calls):
+    Task = queue(make)
+
+    def work(found: Any) -> None:
+        xq.step("a", calls, "a")
+        xq.wait_for("b")
+
+    run = works(Task, work)
+    run()
+    release = next_release(Task, features=FEATURES | {"steps": False})
+    with pytest.raises(ConfigurationError, match="has tasks with steps, which need the feature 'steps': 1; let them end"):
+        release.install()
+    Task.xq.signal(1, "b")
+    run()
+    release.install()
+    assert next_release(Task).check() != []
 
 
 def test_tasks_that_sleep_leave_their_place_to_others(make, calls):

@@ -109,7 +109,8 @@ class Progress:
         self.values, self.slept, self.signals = dict[str, Any](), set[str](), dict[str, Any]()
         self.deadlines, self.late = dict[str, int | None](), set[str]()
         for line in read(text):
-            self._octets += 0 if line.kind == SIGNAL else len(line.text)
+            is_again = line.kind == "wait" and line.name in self.deadlines  # by a restart, which no function limits
+            self._octets += 0 if line.kind == SIGNAL or is_again else len(line.text)
             if line.kind == "step":
                 self.values[line.name] = line.fields["value"]
             elif line.kind == "sleep":
@@ -200,20 +201,22 @@ class Progress:
             except Unmet:
                 return False  # of a step: a try has recorded it whose answer was lost
             except (NotFound, WrongState) as lost:
-                raise NotOwner(event, self.moves.tasks.app_key(taken.parts), None, self.moves.tasks.wording) from lost
+                error = NotOwner(event, self.moves.tasks.app_key(taken.parts), None, self.moves.tasks.wording)
+                error.args = (f"{lost}. Its take is over, and nothing is recorded",)
+                raise error from lost
             return True
 
         return write
 
-    def _line(self, begins: str, rest: str, what: str) -> dict[str, str]:
+    def _line(self, begins: str, rest: str, what: str, counts: bool = True) -> dict[str, str]:
         digits = DIGITS if self.clock is None else len(str(round(self.clock.now * US)))
         size = len(begins) + len('"at":') + digits + len(rest)
-        if self._octets + size > MOST:
+        if self._octets + size > MOST and counts:
             raise Bury(
                 f"{what} has {size:,} octets as a line, and with the task's other records {self._octets + size:,}, of "
                 f"at most {MOST:,}: what is large is a row of its own, whose key the step returns"
             )
-        self._octets += size
+        self._octets += size * counts
         return {"line": f'{begins}"at":', "rest": rest}
 
     def _run(self, write: Callable[[], R]) -> R:
@@ -306,7 +309,8 @@ class Progress:
     def _suspend(
         self, event: str, how: dict[str, Any], begins: str, rest: str, unless: str, told: str, **brings: Any
     ) -> None:
-        brings |= self._line(begins, rest, told) | {"mark": unless}
+        is_first = event == "sleep" or brings["awaits"] not in self.deadlines
+        brings |= self._line(begins, rest, told, counts=is_first) | {"mark": unless}
         self.job.suspended = Suspended(event, how, brings, told)
         raise self.job.suspended
 

@@ -319,7 +319,7 @@ class Installation(Findings):
         return f"UPDATE {dialect.table_in_schema} SET {written}"
 
     def _left_open(self) -> Iterator[str]:
-        """Yield an error for the dependants, and for the open groups, that would end otherwise by this definition."""
+        """Yield an error for what would end otherwise by this definition: dependants, open groups, steps."""
         dialect, there = self.dialect, self._recorded()
         words = there.get("states", {}).items()
         renamed = {state for state, word in words if dialect.words.get(state, word) != word}.difference(ENDED)
@@ -328,13 +328,18 @@ class Installation(Findings):
             if n := len(self.store.execute(rows)):
                 why = "which need the feature 'after'" if lost else RENAMED
                 yield f"{self.store.name} has tasks that wait for others, {why}: {n}; {END_FIRST}"
+        steps = there.get("roles", {}).get("steps", "")
+        if steps and "steps" not in dialect.machine.roles and steps in self.installer.table_columns(self.store):
+            done = f"SELECT COUNT(*) FROM {dialect.table_in_schema} WHERE {dialect.quote(steps)} IS NOT NULL"
+            ((n,),) = self._allowed(done, {}) or [(0,)]
+            if n:
+                yield f"{self.store.name} has tasks with steps, which need the feature 'steps': {n}; {END_FIRST}"
         table = dialect.in_full(self.store).table_in_schema
-        thens = f"INSERT INTO {table} (", f"UPDATE {table} SET "
+        thens = (f"INSERT INTO {table} (",) * (READY in renamed) + (f"UPDATE {table} SET ",) * bool(renamed)
         for (queue,) in self.store.execute(dialect.shared.queues) if there else ():
             is_mine, other = queue == dialect.source_name, dialect.of_table(queue.rpartition(".")[2])
             lost = is_mine and not dialect.machine.settings.groups
-            differs = lost or (bool(renamed) if is_mine else READY in renamed)
-            if differs and self.installer.columns_of(self.store, other.name("group")):
+            if (lost or renamed) and self.installer.columns_of(self.store, other.name("group")):
                 groups = f"SELECT name, then_sql FROM {other.side('group')} WHERE done IS NULL ORDER BY name"
                 found = self._allowed(groups, {}) or []
                 if held := [shown(group) for group, then in found if is_mine or (then or "").startswith(thens)]:
