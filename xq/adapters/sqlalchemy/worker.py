@@ -132,13 +132,8 @@ class InSession:
         with self._maker() as session, self._open(session, task) as (job, mine, writes):
             job.commit = partial(self._go_on, session, job)
             try:
-<<<<<<< HEAD
                 returned(self._function(mine, session))
-            except Next as error:  # no failure: its step is done
-=======
-                check_returned(self._function(mine, session))
             except Next as error:  # no failure: its stage is done
->>>>>>> h-ren
                 ended = error
             self._end(session, job, writes, ended)
         self._call_after(job)
