@@ -6,6 +6,7 @@ import asyncio
 import re
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -203,3 +204,63 @@ def test_migrate_installs_steps_where_they_are_asked_for_and_older_processes_go_
         assert (str(older.status), jobs.seen) == ("READY", ["charged ann"])
         django_db.migrate("xq_tasks", "0003")
     upgrade_for_this_database()
+
+
+# an app's own models
+
+STEPS = {"steps": True, "delayed": True, "buried": True, "keep": True}
+
+
+def test_a_stale_save_keeps_the_records_and_what_a_task_waits_for(make):
+    Order = make(STEPS, roles=("runat", "attempts"))
+    stale, seen = Order.put({"name": "a"}), list[Any]()
+
+    @Order.xq.worker
+    def work(order: Any) -> None:
+        xq.step("first", seen.append, "first")
+        order.name = "b"
+        order.save()
+        xq.step("second", seen.append, "second")
+        order.save()
+        seen.append(xq.wait_for("approved"))
+
+    assert run_pending(work, raises=True) == 1
+    stale.size = 7
+    stale.save()
+    found = Order.objects.get()
+    assert (found.size, found.status, found.xq_awaits, found.xq_steps.count("\n")) == (7, "W", "approved", 3)
+    Order.xq.signal(stale.pk, "approved", "yes")
+    found.save()
+    assert (run_pending(work, raises=True), seen) == (1, ["first", "second", "yes"])
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_step_of_a_model_is_undone_with_the_atomic_block_around_it(make, fails):
+    Order = make(STEPS, roles=("runat",))
+    order, seen = Order.put({"name": "a"}), list[str]()
+
+    @Order.xq.worker
+    def work(found: Any) -> None:
+        with suppress(LookupError), transaction.atomic():
+            xq.step("write", lambda: Order.objects.filter(pk=found.pk).update(name="b"))
+            seen.append(Order.objects.get().name)
+            if fails:
+                raise LookupError
+        xq.sleep("a day", 86_400)
+
+    run_pending(work, raises=True)
+    found = Order.objects.get(pk=order.pk)
+    assert (found.name, "write" in found.xq_steps, seen) == ("a" if fails else "b", not fails, ["b"])
+
+
+def test_the_columns_of_steps_are_found_by_makemigrations_and_installed(app):
+    text = "class Task(models.Model):\n    name = models.CharField(max_length=9)\n\n    class Meta:\n        abstract = True\n"
+    for features, columns in (({}, []), (STEPS, ["xq_awaits", "xq_steps"])):
+        app.models(f"{text}\n@queue(features={features!r})\nclass Order(Task):\n    pass\n")
+        said = app.run("makemigrations", app.label)
+        assert re.findall("Add field (xq_awaits|xq_steps)", said) == columns
+        app.run("migrate", interactive=False)
+        assert app.Order.xq.check() == []
+    app.Order.xq.worker(lambda order: xq.sleep("a day", 86_400))
+    app.Order.put({"name": "a"})
+    assert (run_pending(app.Order, raises=True), app.Order.xq.count("W")) == (1, 1)

@@ -13,7 +13,7 @@ from xq.adapters.sqlalchemy import upgrade
 
 
 class Shop:
-    def __init__(self, db: pw.Database, asynchronous: AsyncEngine | None = None) -> None:
+    def __init__(self, db: pw.Database, asynchronous: AsyncEngine | None = None, **more: Any) -> None:
         class Base(DeclarativeBase):
             pass
 
@@ -45,7 +45,7 @@ class Shop:
             self.engine = sa.create_engine(sa.URL.create(scheme, username=user, database=db.database, **given))
         self.Order: Any = Order
         self.Payment: Any = Payment
-        features: dict[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
+        features: dict[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60, **more}
         fields = {"attempts": "tries", "error": "why", "tube": "stage"}
         self.orders: Any = upgrade(Order, fields, features, engine=asynchronous or self.engine)
         Base.metadata.create_all(self.engine)
