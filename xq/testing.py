@@ -120,7 +120,7 @@ def _loop_for(worker: Worker[Any]) -> Callable[[Any], object]:
                 "run_pending runs an async def on an event loop of its own, and one runs here: call it in a thread, as "
                 "await asyncio.to_thread(run_pending, worker), or with SQLAlchemy await run_pending_async(worker)"
             )
-    return asyncio.run
+    return worker.store.run_coroutine
 
 
 def _run(worker: Worker[Any], raises: bool, awaited: Callable[[Any], object]) -> int:

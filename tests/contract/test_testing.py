@@ -132,3 +132,71 @@ def test_a_task_that_fails_and_is_ready_at_once_is_tried_once(make):
     assert seen == [1, 2, 3, 1]
     assert state(Task, 1) == "R"
     assert Task.xq.count() == 1
+
+
+STEPS = {"steps": True, "delayed": True, "buried": True, "keep": True}
+
+
+def ships(Task: Any, seen: list[Any], is_async: bool) -> Any:
+    """A worker that charges, sleeps for three days, waits for an approval, and ships: each once."""
+
+    def did(what: str) -> str:
+        seen.append(what)
+        return what
+
+    def ship(found: Any) -> None:
+        xq.step("charge", did, "charged")
+        xq.sleep("cool off", 3 * 86_400)
+        try:
+            seen.append(xq.wait_for("approved", timeout=60))
+        except TimeoutError:
+            seen.append("late")
+        xq.step("ship", did, "shipped")
+
+    async def aship(found: Any) -> None:
+        await xq.step("charge", did, "charged")
+        await xq.sleep("cool off", 3 * 86_400)
+        try:
+            seen.append(await xq.wait_for("approved", timeout=60))
+        except TimeoutError:
+            seen.append("late")
+        await xq.step("ship", did, "shipped")
+
+    return Task.xq.worker(aship if is_async else ship)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("within", [False, True])
+def test_the_clock_of_a_test_wakes_what_sleeps_and_pending_tasks_go_on_after_their_steps(make, db, within, is_async):
+    Task, seen = make(STEPS, roles=("runat", "attempts")), list[Any]()
+    ship = ships(Task, seen, is_async)
+    with testing.clock(Task) as clock, db.atomic() if within else nullcontext() as transaction:
+        signalled, late = (Task.put(task()) for _ in range(2))
+        assert testing.run_pending(ship, raises=True) == 2
+        assert (testing.run_pending(ship), seen) == (0, ["charged", "charged"])
+        clock.tick(3 * 86_400)
+        assert testing.run_pending(ship, raises=True) == 2
+        assert Task.xq.signal(signalled.id, "approved", "yes")
+        assert testing.run_pending(ship) == 1
+        clock.tick(60)
+        assert testing.run_pending(ship) == 1
+        assert seen[2:] == ["yes", "shipped", "late", "shipped"]
+        assert (state(Task, signalled), state(Task, late)) == ("D", "D")
+        if within:
+            transaction.rollback()
+    assert Task.xq.count("D") == (0 if within else 2)
+
+
+@pytest.mark.of_peewee("the block binds Peewee's models")
+def test_steps_are_recorded_in_a_database_in_memory(make):
+    Task, seen = make(STEPS, roles=("runat",)), list[Any]()
+    for is_async in (False, True):
+        ship = ships(Task, seen, is_async)
+        with testing.memory(Task) as clock:
+            put = Task.put(task())
+            assert Task.xq.signal(put.id, "approved", "yes")
+            assert testing.run_pending(ship) == 1
+            clock.tick(3 * 86_400)
+            assert testing.run_pending(ship) == 1
+        Task.xq.handlers.clear()
+    assert seen == ["charged", "yes", "shipped"] * 2

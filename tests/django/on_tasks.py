@@ -66,9 +66,9 @@ def asynchronously(call: Callable[[], Awaitable[Any]]) -> Any:
 
 
 @contextmanager
-def worker_process(database: DjangoDatabase, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+def worker_process(database: DjangoDatabase, *words: str, **params: Any) -> Iterator[subprocess.Popen[bytes]]:
     """A worker in a process of its own."""
-    tasks = {"default": {"BACKEND": BACKEND, "QUEUES": []}}
+    tasks = {"default": {"BACKEND": BACKEND, "QUEUES": [], **params}}
     with TemporaryDirectory() as folder:
         project = Project(Path(folder), database.settings, *APPS, TASKS=tasks)
         process = subprocess.Popen([sys.executable, "-m", "django", "xq_worker", *words], env=project.environment)

@@ -22,6 +22,11 @@ class Order(models.Model):
     status = models.CharField(max_length=10, default="R")
     runat = models.FloatField(null=True)
 
+@queue({"tube": "tube"}, {"steps": True, "delayed": True, "buried": True, "keep": True})
+class Parcel(models.Model):
+    name = models.CharField(max_length=50)
+    tube = models.CharField(max_length=50, null=True)
+
 @queue(features={"groups": True, "after": True, "delayed": True, "keep": True})
 class Letter(models.Model):
     name = models.CharField(max_length=50)
@@ -38,9 +43,9 @@ from django.db import IntegrityError, connection, transaction
 from django.db.transaction import TransactionManagementError
 from django.test import TestCase, TransactionTestCase
 from django_tasks import task
-from shop.models import Letter, Order
+from shop.models import Letter, Order, Parcel
 from xq.adapters.django.tasks.models import Task
-from xq.testing import run_pending
+from xq.testing import clock, run_pending
 
 @task
 def order(name):
@@ -86,6 +91,30 @@ class InATransaction(TestCase):
         Letter.put({"name": "c"}, after=members)
         assert run_pending(Letter, raises=True) == 4
         assert (sorted(seen), news.done) == (["a", "b", "c", "then"], True)
+
+    def test_steps_are_recorded_in_its_transaction(self):
+        seen = []
+        @Parcel.xq.worker
+        def send(parcel):
+            xq.step("pack", seen.append, parcel.name)
+            xq.sleep("cool off", 86_400)
+            xq.step("send", seen.append, xq.wait_for("approved"))
+        @Parcel.xq.worker(tube="async")
+        async def asend(parcel):
+            await xq.step("pack", seen.append, parcel.name)
+            await xq.sleep("cool off", 86_400)
+            await xq.step("send", seen.append, await xq.wait_for("approved"))
+        for worker, tube in ((send, None), (asend, "async")):
+            with clock(Parcel) as now:
+                parcel = Parcel.put({"name": "a", "tube": tube})
+                assert run_pending(worker, raises=True) == 1
+                assert run_pending(worker) == 0
+                now.tick(86_400)
+                assert run_pending(worker) == 1
+                Parcel.xq.signal(parcel.pk, "approved", 7)
+                assert run_pending(worker) == 1
+                assert Parcel.objects.get(pk=parcel.pk).xq_status == "D"
+        assert seen == ["a", 7, "a", 7]
 
     def test_a_take_waits_but_within_a_transaction_of_the_test(self):
         Order.put({"name": "late"}, delay=0.05)
@@ -163,9 +192,9 @@ def project(django_db, tmp_path):
 
 
 def test_queues_work_in_the_test_cases_of_django(project):
-    assert "Ran 10 tests" in project("-W", "error", "-m", "django", "test", "--pattern", "cases.py")
+    assert "Ran 11 tests" in project("-W", "error", "-m", "django", "test", "--pattern", "cases.py")
 
 
 def test_queues_work_in_pytest_with_databases_made_anew_and_kept(project):
     for _ in range(2):
-        assert "11 passed" in project("-m", "pytest", "-q", *PLUGINS, "--reuse-db")
+        assert "12 passed" in project("-m", "pytest", "-q", *PLUGINS, "--reuse-db")

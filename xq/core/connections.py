@@ -380,6 +380,9 @@ class Connections(Protocol):
     def under_test(self, session: Any) -> AbstractContextManager[None]:
         """Return the context in which a test runs a worker; `session` is its option. Raises ConfigurationError."""
 
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Run a test's coroutine on a loop of its own. What it calls is on this thread's connection if the ORM can."""
+
     def check_apart(self, what: str) -> None:
         """Raise InTransaction for a call that would wait for a transaction of the worker's function that calls."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from abc import ABC, abstractmethod
@@ -500,6 +501,9 @@ class OrmConnections(BaseStore, OrmHooks):
 
     def under_test(self, session: Any) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        asyncio.run(coroutine)
 
     def check_apart(self, what: str) -> None:
         return  # a call uses the function's own connection

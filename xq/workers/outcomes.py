@@ -82,6 +82,7 @@ class Suspended(BaseException):
     def __init__(self, event: str, options: Mapping[str, Any], brings: Mapping[str, Any], told: str) -> None:
         super().__init__(f"the attempt ends: the task {told}")
         self.event, self.options, self.brings, self.told = event, options, brings, told
+        self.update: Mapping[str, Any] | None = None  # fields to write with the move
 
     def ends(self, error: BaseException | None) -> bool:
         """Return whether a function has ended so that raised `error` in the end (None: it returned)."""

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 import logging
+import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
@@ -159,7 +160,7 @@ class Worker(Generic[T]):
     async def acall(self, task: Any) -> None:
         """Await the function with a task, within the context managers around it."""
         if (lease := _lease.get(None)) is not None:
-            lease.coroutine = asyncio.current_task()
+            lease.thread, lease.coroutine = threading.get_ident(), asyncio.current_task()
         async with AsyncExitStack() as stack:
             for around in self._around:
                 context = around(task)

@@ -152,3 +152,25 @@ def misuse(how: str) -> None:
         "break": lambda: connection.connection.close(),
     }
     uses[how]()
+
+
+def did(what: Any) -> Any:
+    seen.append(what)
+    return what
+
+
+@task
+def ship(key: str) -> list[Any]:
+    """Charge, sleep for a day, wait for an approval, and ship: each once."""
+    charged = xq.step("charge", did, f"charged {key}")
+    xq.sleep("cool off", 86_400)
+    told = xq.wait_for("approved", timeout=86_400)
+    return [charged, told, xq.step("ship", did, "shipped")]
+
+
+@task
+async def aship(key: str) -> list[Any]:
+    charged = await xq.step("charge", did, f"charged {key}")
+    await xq.sleep("cool off", 86_400)
+    told = await xq.wait_for("approved", timeout=86_400)
+    return [charged, told, await xq.step("ship", did, "shipped")]

@@ -10,7 +10,7 @@ from functools import cache, cached_property, partial
 from typing import Any, Final
 from weakref import ref
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import DEFAULT_DB_ALIAS, connections, models, router, transaction
 from django.db import Error as DjangoError
 from django.db.transaction import TransactionManagementError
@@ -463,6 +463,12 @@ class DjangoConnections(OrmConnections):
     def for_coroutine(self, job: Callable[[], None]) -> Coroutine[Any, Any, None] | None:
         # In one thread, the request's or the test case's: Django's own asynchronous methods run there.
         return sync_to_async(job)()
+
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        async def run() -> None:
+            await coroutine
+
+        async_to_sync(run)()  # whose sync_to_async runs in this thread, which has the test's transaction
 
     @property
     def may_share(self) -> bool:  # type: ignore[override]

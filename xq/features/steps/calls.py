@@ -132,7 +132,7 @@ class Progress:
         if unused := self.unused:
             told = "task %s has ended without steps that are recorded: %s"
             self.moves.log.warning(told, self._calls.key(self.attempt.taken), ", ".join(map(repr, unused)))
-            self.used.update(unused)
+            self.used.update(unused)  # said once
 
     # steps
 
@@ -177,7 +177,8 @@ class Progress:
         """Note a record, and return its value."""
         self.values[name] = json.loads(text)
         if self.attempt.number:
-            self.store.after_commit(partial(setattr, self.attempt, "number", 1))
+            begins = partial(setattr, self.attempt, "number", 1)
+            begins() if self._calls.alone else self.store.after_commit(begins)  # the test's transaction is not committed
         return self.values[name]
 
     def record(self, name: str, value: Any) -> Any:
@@ -246,7 +247,9 @@ class Progress:
         if self.job.commit is not None:
             done = await self.job.commit(write)
             return done
-        if self._calls.alone or self.store.in_transaction():  # as the function's own transaction is this thread's
+        if (elsewhere := self.store.for_coroutine(lambda: None)) is not None:
+            elsewhere.close()  # `aio` makes such a coroutine for the call
+        elif self._calls.alone or self.store.in_transaction():  # as the function's own transaction is this thread's
             return self._retried(write)
         aio = self.job.made_by.worker.queue.aio
         done = await aio._call(partial(self._retried, write))

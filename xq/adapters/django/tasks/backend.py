@@ -36,6 +36,7 @@ class XQBackend(interface.BaseTaskBackend):
     task's own, and the longest path that matches decides.
     - "groups": whether tasks may have a group.
     - "then": whether `group` may enqueue tasks that another one follows.
+    - "steps": whether tasks may call `xq.step`, `xq.sleep` and `xq.wait_for`.
     - "ALIASES": where functions are that have moved: {old path: new path}.
     - "SCHEDULES": schedules by name: (spec, path of a task) or (spec, path, options). Options are args, kwargs, tz,
     queue_name and priority, as in `every`.

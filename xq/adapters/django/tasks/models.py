@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, Final
 
 from django.conf import settings
@@ -28,13 +29,18 @@ STATUSES = {"W": "WAITING", "R": "READY", "T": "RUNNING", "Z": "SUCCESSFUL", "B"
 # As zombie for done tasks: a failed task stays for bury(delay=) seconds, or forever.
 FORGET = Feature("forget", needs=("runat",), timers=(Timer("B", "forget", "X", option="delay"),))
 
+# How `worker_ids` end while a task sleeps in its function, or waits for a signal: the take that goes on is no attempt.
+ASLEEP: Final = ', ""]'
+
 # What a take records. `attempts` begins anew after a success, when someone restarted the task.
 BEGUN: Final[dict[str, Sql | None]] = {
     "attempts": Sql(
         ("CASE WHEN {finished_at} IS NULL OR {exception_class_path} <> '' THEN {attempts} + 1 ELSE 1 END",)
     ),
     "started_at": Sql(("CASE WHEN {started_at} IS NULL THEN :moment ELSE {started_at} END",)),
-    "last_attempted_at": Sql((":moment",)),
+    "last_attempted_at": Sql(
+        (f"CASE substr({{worker_ids}}, length({{worker_ids}}) - 4) WHEN '{ASLEEP}' THEN {{last_attempted_at}} ELSE :moment END",)
+    ),
     "worker_ids": Sql(  # a list in JSON, with one more at its end
         (
             "substr({worker_ids}, 1, length({worker_ids}) - 1)",
@@ -71,6 +77,10 @@ class TaskWording(Wording):
 
     spelled = {**NAMES, **{letter: word.title() for letter, word in STATUSES.items()}}
     names = {**Wording.names, **spelled}
+
+    def lacks(self, queue: str, event: str, option: str, features: Sequence[str]) -> str:
+        told = super().lacks(queue, event, option, features)
+        return f'{told}: write "steps": True into OPTIONS of a backend in TASKS, and migrate' if "steps" in features else told
 
     def letter(self, named: object, letters: Collection[str]) -> str | None:
         return super().letter(named, letters) or PLAIN.letter(named, letters)
@@ -113,6 +123,8 @@ class Task(models.Model):
     attempts = models.IntegerField(default=0)
     owner = models.CharField(max_length=64, null=True)
     runat = models.FloatField(null=True)
+    xq_steps = models.TextField(null=True, help_text="What is recorded of its steps, a line for each.")
+    xq_awaits = models.CharField(max_length=255, null=True, help_text="The signal that it waits for.")
 
     worker_id = ""  # this process's, in place of its session's uuid
     worked_on_by = ""  # the kind of this process's worker
@@ -184,10 +196,20 @@ class Task(models.Model):
             kwargs=self.kwargs,
             backend=self.backend,
             errors=[interface.TaskError(**error) for error in self.errors or ()],
-            worker_ids=list(self.worker_ids),
+            worker_ids=self.xq_workers(),
         )
         object.__setattr__(result, "_return_value", self.return_value)
         return result
+
+    def xq_workers(self) -> list[str]:
+        """Return the id of a worker for each attempt: of the one that has run it last."""
+        ids = self.worker_ids[: -1 if self.worker_ids[-1:] == [""] else None]
+        return [each for each, then in zip_longest(ids, ids[1:]) if each and then != ""]
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its take goes on with an attempt that has slept, or waited."""
+        return self.worker_ids[-2:-1] == [""]
 
     def was_dug(self) -> bool:
         """Return whether this task has failed before, and was dug, which is one more attempt. Note that it begins."""
@@ -198,7 +220,7 @@ class Task(models.Model):
 
 def definition() -> dict[str, Any]:
     """Return the queue of the tasks, as `upgrade` takes it. What is dear is there if the setting TASKS asks for it."""
-    grouped, followed = asked("groups"), asked("then")
+    grouped, followed, steps = asked("groups"), asked("then"), asked("steps")
     return {
         "fields": {
             "status": "status",
@@ -211,6 +233,7 @@ def definition() -> dict[str, Any]:
             **{name: name for name in BEGUN if name != "unique"},
             **({"utube": "group_key"} if grouped else {}),
             **({"group": "member_of"} if followed else {}),
+            **({"steps": "xq_steps", "awaits": "xq_awaits"} if steps else {}),
         },
         "features": {
             "delayed": True,
@@ -221,6 +244,7 @@ def definition() -> dict[str, Any]:
             "begin": BEGIN,
             **({"utube": True} if grouped else {}),
             **({"groups": True} if followed else {}),
+            **({"steps": True} if steps else {}),
         },
         "statuses": STATUSES,
         "methods": False,

@@ -91,6 +91,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
     **OF_TASKS,
     "groups": Option(False, "True or False", lambda value: isinstance(value, bool)),
     "then": Option(False, "True or False", lambda value: isinstance(value, bool)),
+    "steps": Option(False, "True or False", lambda value: isinstance(value, bool)),
     "TASKS": Option({}, "a dictionary of paths of tasks, in which * is anything, and their options", _is_mapping),
     "ALIASES": Option({}, "a dictionary of old paths and new ones", _is_mapping),
     "SCHEDULES": Option({}, "a dictionary of names and (spec, path of a task)", _is_mapping),
@@ -120,7 +121,7 @@ def problems(given: object, name: str, known: Mapping[str, Option] = OPTIONS) ->
 
 
 def asked(name: str) -> bool:
-    """Return whether the setting TASKS asks for "groups", or for "then": they make each take, or each end, dearer."""
+    """Return whether the setting TASKS asks for "groups", "then" or "steps", which make takes, or ends, dearer."""
     found = [each.get("OPTIONS") for each in getattr(settings, "TASKS", {}).values()]
     return any(isinstance(each, Mapping) and each.get(name) is True for each in found)
 

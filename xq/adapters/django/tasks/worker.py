@@ -152,9 +152,11 @@ def perform(row: Task) -> None:
     try:
         value = _call(result)
         returned()
-    except Suspended:
+    except Suspended as suspended:
+        _leave(row, suspended)
         raise
     except BaseException as error:  # SystemExit of a task is a failure of the task, too
+        _renumber(row)
         _discard(row, error)
         if not _ended(row, error, finish):
             raise
@@ -171,12 +173,14 @@ async def aperform(row: Task) -> None:
         awaits = iscoroutinefunction(result.task.func)
         value = await (_acall(result) if awaits else _in_thread(_call, result))
         returned()
-    except Suspended:
+    except Suspended as suspended:
+        _leave(row, suspended)
         raise
     except BaseException as error:
         me = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and me and me.cancelling():
             raise  # the program ends, or the task is lost
+        _renumber(row)
         _discard(row, error)
         if not await _in_thread(_ended_as_raised, row, error, finish):
             raise
@@ -203,7 +207,8 @@ def _begun(row: Task) -> Any:
             raise WorkerDied(taken_too_often(before))
         if _cannot_end(result.task):
             raise ConfigurationError(CANNOT_END.format(row.task_path))
-        interface.task_started.send_robust(type(backend), task_result=result)
+        if not row.goes_on:
+            interface.task_started.send_robust(type(backend), task_result=result)
         return result
     except ImportError as error:
         if not _waits(row, error, finish):
@@ -226,6 +231,16 @@ def _waits(row: Task, error: ImportError, finish: Finish) -> bool:
     update = {"attempts": row.attempts - 1, "worker_ids": row.worker_ids[:-1], "error": told[:LONGEST_ERROR]}
     finish("release", update=update, sets=("attempts", "error"), delay=max(SHORTEST_PAUSE, age / 4))
     return True
+
+
+def _leave(row: Task, suspended: Suspended) -> None:
+    """Note in the row, with the move by which its attempt ends for now, that the next take is of the same attempt."""
+    suspended.update = {"worker_ids": [*row.xq_workers(), ""]}
+
+
+def _renumber(row: Task) -> None:
+    """Note that a step has been recorded since the take: with it the attempts begin anew."""
+    row.attempts = current().taken[0].number
 
 
 def _discard(row: Task, error: BaseException) -> None:
@@ -284,7 +299,8 @@ def _goes_on(row: Task, backend: Any, error: BaseException) -> bool:
 def _call(result: Any) -> Any:
     if iscoroutinefunction(result.task.func):
         return async_to_sync(_acall)(result)
-    current().thread = threading.get_ident()
+    lease = current()
+    lease.thread, lease.coroutine = threading.get_ident(), None
     with Task.xq.parts.store.at_work():  # a transaction that the task left open would roll its result back
         return result.task.func(*_arguments(result), **result.kwargs)
 
