@@ -173,7 +173,9 @@ def test_a_signal_is_undone_with_the_transaction_of_its_view(tasks):
 
 
 def test_a_task_with_steps_needs_their_option(django_db):
-    said = r'needs the feature .steps., which Task does not have: write "steps": True into OPTIONS of a backend in TASKS'
+    said = (
+        r'needs the feature .steps., which Task does not have: write "steps": True into OPTIONS of a backend in TASKS'
+    )
     with backend():
         install(django_db)
         result = jobs.ship.enqueue("ann")

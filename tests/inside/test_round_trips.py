@@ -24,6 +24,7 @@ from tests.support.trips import (
     of_ends,
     of_lists,
     of_peewee,
+    of_steps,
     table,
     timed,
     upkeep,
@@ -193,6 +194,27 @@ def test_a_list_is_one_statement_whatever_its_takes_keys_and_fields(shared_db, r
     shared_db.close()
     found = of_lists(counter_of(monkeypatch), shared_db)
     assert found == of_database(LISTS, request.node.callspec.params["shared_db"])
+
+
+STEPS = """
+                            sqlite  postgres  mariadb
+step                        1/1/1   1/1/1     1/1/1
+step, recorded              0/0/0   0/0/0     0/0/0
+step in atomic()            3/3/1   3/3/1     3/3/1
+step in atomic(), recorded  2/2/1   2/2/1     2/2/1
+sleep                       1/1/1   1/1/1     1/1/1
+wait                        1/1/1   1/1/1     1/1/1
+wait_for, its signal there  0/0/0   0/0/0     0/0/0
+signal, awaited             1/1/1   1/1/1     1/1/1
+signal, not awaited         1/1/1   1/1/1     1/1/1
+"""
+
+
+@pytest.mark.parametrize("shared_db", ["sqlite", "postgres", "mariadb"], indirect=True)
+def test_a_step_is_one_statement_and_its_record_costs_the_next_attempts_none(shared_db, request, monkeypatch):
+    shared_db.close()
+    found = of_steps(counter_of(monkeypatch), shared_db, monkeypatch)
+    assert found == of_database(STEPS, request.node.callspec.params["shared_db"])
 
 
 def of_database(table: str, engine: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -25,6 +25,8 @@ from xq.database import database
 from xq.engine.stats import roll_up_some
 from xq.runtime import sleep as sleeping
 from xq.sql import file_notifier
+from xq.testing import run_pending
+from xq.workers.attempts import Attempts
 from xq.workers.pool import Program
 from xq.workers.program import assignment_of
 from xq.workers.threads import ThreadJobs, Threads
@@ -605,7 +607,7 @@ def timed(db: pw.Database, of: str, more: Mapping[str, Any]) -> Any:
     meta = type("Meta", (), {"database": db, "table_name": of})
     model: Any = type("Timed", (xq.Task,), {"n": pw.IntegerField(null=True), "Meta": meta})
     features: dict[str, Any] = {"ttl": True, "delayed": True, "ttr": True, **more}
-    queue = xq.upgrade(model, {"utube": "n"} if more else {}, features)
+    queue = xq.upgrade(model, {"utube": "n"} if "utube" in more else {}, features)
     db.create_tables([model])
     return queue
 
@@ -699,3 +701,39 @@ def of_ends(counter: Counter, db: pw.Database) -> dict[str, str]:
     chain = partial(after.put_many, chain=True)
     rows["a thread's job, of a chain"] = job(counter, after, lambda n: chain([{}] * n), after.run)
     return rows
+
+
+def of_steps(counter: Counter, db: pw.Database, patch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Return what the calls of the feature steps send, each on its own connection's transaction."""
+    queue, found = task_of(db, {"steps": True, "buried": True, "delayed": True}, "Stepped"), dict[str, str]()
+    suspend = Attempts._suspend
+
+    def sends(what: str, call: Callable[[], Any]) -> Any:
+        before = replace(trips)
+        try:
+            return call()
+        finally:
+            found[what] = trips.since(before)
+
+    def work(task: Any) -> None:
+        recorded = ", recorded" * ('{"step"' in (task.xq_steps or ""))
+        sends(f"step{recorded}", lambda: xq.step("a", str, "a"))
+        sends(f"step in atomic(){recorded}", in_atomic)
+        xq.sleep("s", 0.0001)
+        sends("wait_for, its signal there", lambda: xq.wait_for("early"))
+        xq.wait_for("late")
+
+    def in_atomic() -> Any:
+        with db.atomic():
+            return xq.step("b", str, "b")
+
+    patch.setattr(Attempts, "_suspend", lambda *given: sends(given[-1].event, lambda: suspend(*given)))
+    worker = queue.worker(work)
+    queue.put({})
+    with counter.counting() as trips:
+        sends("signal, not awaited", lambda: queue.signal(1, "early"))
+        run_pending(worker)
+        while queue.peek(1).status != "W" or not queue.peek(1).xq_awaits:
+            run_pending(worker)
+        sends("signal, awaited", lambda: queue.signal(1, "late"))
+    return found

@@ -288,7 +288,9 @@ class Attempts(Generic[T]):
 
         def move() -> T:
             try:
-                return self._moves.one(suspended.event, attempt.taken, suspended.options, update, brings=suspended.brings)
+                return self._moves.one(
+                    suspended.event, attempt.taken, suspended.options, update, brings=suspended.brings
+                )
             except Unmet:
                 return self._moves.one("release", attempt.taken, update=update, undone=True)
 

@@ -620,7 +620,9 @@ def test_a_release_without_the_feature_is_refused_while_rows_have_records(make, 
     run = works(Task, work)
     run()
     release = next_release(Task, features=FEATURES | {"steps": False})
-    with pytest.raises(ConfigurationError, match="has tasks with steps, which need the feature 'steps': 1; let them end"):
+    with pytest.raises(
+        ConfigurationError, match="has tasks with steps, which need the feature 'steps': 1; let them end"
+    ):
         release.install()
     Task.xq.signal(1, "b")
     run()

@@ -178,7 +178,9 @@ class Progress:
         self.values[name] = json.loads(text)
         if self.attempt.number:
             begins = partial(setattr, self.attempt, "number", 1)
-            begins() if self._calls.alone else self.store.after_commit(begins)  # the test's transaction is not committed
+            begins() if self._calls.alone else self.store.after_commit(
+                begins
+            )  # the test's transaction is not committed
         return self.values[name]
 
     def record(self, name: str, value: Any) -> Any:

@@ -85,18 +85,21 @@ class Signals:
     def _sent(self, binding: Binding, key: Key, brings: Mapping[str, Any]) -> bool:
         """Add a signal, and wake who waits for ready tasks. Return whether it was added."""
         parts, executor = self.parts, self.parts.executor
-        counts = parts.definition.machine.settings.counts_events
+        machine, observers = parts.definition.machine, parts.observers
+        counts = machine.settings.counts_events
+        # Else it is only the maintenance that listens, to new times of timers.
+        wakes = observers.callbacks or parts.waiters.anybody or (machine.timers[READY] and observers.anybody)
         sends = binding.changes(parts.store, Statement(written(binding.dialect)), SIGNAL)
 
         def send() -> bool:
             ((changed,),) = executor.run(sends, {**executor.values(), **by_name(key), **brings})
-            if changed and (counts or parts.observers.anybody):
+            if changed and (counts or wakes):
                 row, _ = parts.named.look(key, parts.named.afresh)
                 mine = [line for line in self._lines(row) if (line.kind, line.name) == (SIGNAL, brings["awaits"])]
                 woke = any("woke" in line.fields for line in mine)
                 parts.named.statements.count(binding, SIGNAL, "W", READY, int(woke))
                 if woke:
-                    parts.observers.notify(SIGNAL, "W", READY, [row[:-1]])
+                    observers.notify(SIGNAL, "W", READY, [row[:-1]])
             return bool(changed)
 
         return bool(executor.transaction(send) if counts else send())

@@ -39,7 +39,9 @@ BEGUN: Final[dict[str, Sql | None]] = {
     ),
     "started_at": Sql(("CASE WHEN {started_at} IS NULL THEN :moment ELSE {started_at} END",)),
     "last_attempted_at": Sql(
-        (f"CASE substr({{worker_ids}}, length({{worker_ids}}) - 4) WHEN '{ASLEEP}' THEN {{last_attempted_at}} ELSE :moment END",)
+        (
+            f"CASE substr({{worker_ids}}, length({{worker_ids}}) - 4) WHEN '{ASLEEP}' THEN {{last_attempted_at}} ELSE :moment END",
+        )
     ),
     "worker_ids": Sql(  # a list in JSON, with one more at its end
         (
@@ -80,7 +82,11 @@ class TaskWording(Wording):
 
     def lacks(self, queue: str, event: str, option: str, features: Sequence[str]) -> str:
         told = super().lacks(queue, event, option, features)
-        return f'{told}: write "steps": True into OPTIONS of a backend in TASKS, and migrate' if "steps" in features else told
+        return (
+            f'{told}: write "steps": True into OPTIONS of a backend in TASKS, and migrate'
+            if "steps" in features
+            else told
+        )
 
     def letter(self, named: object, letters: Collection[str]) -> str | None:
         return super().letter(named, letters) or PLAIN.letter(named, letters)
