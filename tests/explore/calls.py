@@ -13,8 +13,10 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
+import xq
 from tests.explore.homes import World, nothing
 from tests.features import together
+from xq.features.steps.lines import mark
 from xq.testing import run_pending
 
 Does = Callable[[World], Any]
@@ -37,6 +39,8 @@ TURNS = {**PLAIN, "utube": {"n": 2, "fair": True}}
 PRIORITY = {**PLAIN, "priority": True}
 EVENTS, GUARD = {**PLAIN, "events": True}, {**PLAIN, "guard": True}
 KEEPS = {**PLAIN, "keep": timedelta(seconds=20)}
+STEPS = {**PLAIN, "steps": True}
+MEMBERS = {**LINKED, "steps": True}
 # Each call is also cut with all of these.
 ALL = together(**FAIR, priority="highest")
 
@@ -160,6 +164,49 @@ def work(w: World, error: type[Exception] | None = None) -> None:
     run_pending(w.q)
 
 
+def goes_on(w: World, *until: str) -> World:
+    """Run a worker whose function does a step, sleeps, and waits for the signal "go"; up to one of these."""
+
+    def function(task: Any) -> None:
+        w.note("had", task.name)
+        xq.step("a", str)
+        if "step" in until:
+            raise xq.Bury("look")
+        xq.sleep("s", 5)
+        xq.wait_for("go", timeout=500)
+
+    w.q.handlers.clear()
+    w.q.worker(function, backoff=5)
+    run_pending(w.q)
+    return w
+
+
+def recorded(w: World) -> None:
+    """Take, and record a step."""
+    (found,) = w.take().t
+    begins = mark("step", "a")
+    line = {"line": f'{begins}"at":', "rest": ',"value":null}', "mark": begins}
+    w.q.parts.named.one("step", found, brings=line)
+
+
+def waits(w: World) -> World:
+    goes_on(w.put())
+    w.q.restart(w.q.by_state("W")[0])
+    return goes_on(w)
+
+
+def awaits_group(w: World) -> World:
+    """A task that waits for the end of a group with one member, which is taken."""
+    (found,) = waits(w).q.by_state("W")
+    with w.q.group("g", then=(found, "go")) as members:
+        members.put_many(w.rows(1))
+    return w.take()
+
+
+def signal(w: World) -> Any:
+    return w.q.signal(w.q.by_state("W")[0], "go", 7)
+
+
 CALLS: Mapping[str, Call] = by_name(
     Call("put", nothing, lambda w: w.q.put(w.row())),
     Call("put, delay", nothing, lambda w: w.q.put(w.row(), delay=5)),
@@ -207,6 +254,7 @@ CALLS: Mapping[str, Call] = by_name(
     Call("touch_many", W.many, lambda w: w.q.touch_many(w.t, 5)),
     Call("touch_many, of anyone", W.many, lambda w: w.q.touch_many(w.t, 500, update={"size": 3}), ANYONE),
     Call("dig", W.buried, lambda w: w.q.dig(w.t[0], fresh=True)),
+    Call("dig, again", lambda w: goes_on(w.put(), "step"), lambda w: w.q.dig(w.q.by_state("B")[0], again="a"), STEPS),
     Call("kick", W.buried, lambda w: w.q.kick(w.t[0])),
     Call("plow", W.buried, lambda w: w.q.plow(2)),
     Call("kill", W.taken, lambda w: w.q.kill(w.t[0])),
@@ -264,6 +312,11 @@ CALLS: Mapping[str, Call] = by_name(
     Call("sweep, drops parent", lambda w: family(w, "kill").take().tick(15), W.sweep, DROPS, ()),
     Call("worker, returns", World.put, work, between=(W.take,)),
     Call("worker, raises", World.put, lambda w: work(w, ValueError), between=(W.take,)),
+    Call("worker, steps", World.put, goes_on, STEPS, between=(W.take, recorded)),
+    Call("worker, wakes", lambda w: goes_on(w.put()).tick(6), goes_on, STEPS, between=(W.sweep, lambda w: w.take())),
+    Call("signal", W.two, lambda w: w.q.signal(w.q.by_state("R")[0], "go", 7), STEPS),
+    Call("signal, awaited", waits, signal, STEPS),
+    Call("signal, of a group", awaits_group, W.ack, MEMBERS),
     Call("transaction", W.taken, puts_and_acks),
     Call("acting", W.taken, acts_as_ann, block=True),
     Call("session", W.two, in_a_session, between=(W.take, takes_in_doubt)),
