@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from xq.operators.operations import Operation
 
 Document = Annotated[str, Argument(metavar="JSON", help="the task, an object; -: one in each line of stdin")]
+Name = Annotated[str, Argument(metavar="NAME", help="of the signal")]
+Value = Annotated[str, Argument(metavar="[JSON]", help="its value, which the worker's function gets")]
 Bury = Annotated[bool, o.flag("--bury", help="Bury it instead: its row stays.")]
 VALUE = 200  # a value's characters that people see
 MANY = 20  # keys that people see
@@ -113,6 +115,42 @@ def history(queue: Queue, key: o.AnyKey = None, n: o.Many = 1_000, before: o.Bef
     told = [transition(queue, each) | {"seconds_in_source": each.dur_us and each.dur_us / 1e6} for each in found[-n:]]
     rows = [transition_row(each) | {"after": spent(each["seconds_in_source"])} for each in told]
     return Answer(told, [rows], f"there are earlier ones: --before {told[0]['id']}" if len(found) > n else "")
+
+
+def steps(queue: Queue, key: o.Key) -> Answer:
+    """Show what a task has recorded: its steps, sleeps and waits, and its signals; and what it waits for. Feature steps.
+
+    The table has each value's first 200 characters, and --json the whole.
+    """
+    from xq.features.steps.records import records
+
+    task = queue.peek(key_of(queue, key))
+    found, told = records(queue.parts, task), described(queue, task)
+    awaits, until = (told["fields"].get(queue.roles.get(role)) for role in ("awaits", "runat"))
+    times = [{"at": moment(each.at), "until": moment(each.until)} for each in found]
+    made = [each._asdict() | at for each, at in zip(found, times, strict=True)]
+    content = {"key": told["key"], "state": told["state"], "awaits": awaits}
+    content |= {"until": until if told["state"] == "W" else None, "records": made}
+    rows = [
+        {"kind": each.kind, "name": Text(each.name), **at, "value": Text(shown(each.text, VALUE))}
+        for each, at in zip(found, times, strict=True)
+    ]
+    return Answer(content, [rows, *[""] * bool(rows), *queue.why(key_of(queue, key))])
+
+
+def signal_(
+    queue: Queue, key: o.Key, name: Name, value: Value = "null", reason: o.Reason = None, actor: o.Actor = None
+) -> Answer:
+    """Send a task a signal, for which xq.wait_for in its worker's function waits: the first of a name counts."""
+    try:
+        content = parser.loads(value)
+    except ValueError as error:
+        example = """'{"by": "ann"}', or '"yes"' for a text"""
+        raise typer.BadParameter(f"a signal's value is JSON, as {example}: {error}") from error
+    with queue.acting(actor, reason):
+        first = queue.signal(key_of(queue, key), name, content)
+    not_ = "" if first else "not kept: it has one of this name already, or its wait has timed out: "
+    return Answer({"key": key, "name": name, "first": first}, [f"{not_}signal {name} of task {key}"])
 
 
 def dig(
@@ -267,12 +305,12 @@ def _cells(queue: Queue, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return tasks as a table: key, state, age, error, attempts, a taken task's session, and other fields.
+    """Return tasks as a table: key, state, age, error, attempts, the awaited signal, a taken task's session, and others.
 
-    From xq's own columns it has only the error and the attempts.
+    From xq's own columns it has only the error, the attempts and the signal.
     """
     roles, own, now = queue.roles, queue.parts.tasks.table.own, queue.parts.doctor.moment()
-    taken, first = {}, {role: roles[role] for role in ("error", "attempts") if role in roles}
+    taken, first = {}, {role: roles[role] for role in ("error", "attempts", "awaits") if role in roles}
     if any(each["state"] == "T" for each in told):
         taken = {key_text(_key(key)): session for key, session, _ in queue.taken()}
     hidden = {*queue.parts.store.key, roles["owner"], *first.values(), *(field.name for field in own.values())}
