@@ -18,6 +18,7 @@ from typing import Any
 import peewee as pw
 import pytest
 
+import xq
 from tests.conftest import SERVERS, Maker
 from tests.factories import task, tasks
 from tests.steps import another_process, bring, eventually, run_script, state, transitions
@@ -108,6 +109,9 @@ REFUSED: list[tuple[tuple[str, ...], int, str]] = [
     *((command, 1, "There is no terminal to ask on: say --yes") for command in DESTROY),
     *((("act", "kill", *all_or_none), 2, "a FILTER, or --all") for all_or_none in ([], [" "], ["state:T", "--all"])),
     (("act", "restart", "--all"), 1, "restart 0 tasks of Task (all)? There is no terminal to ask on: say --yes"),
+    (("steps", "1"), 1, "xq: steps needs the feature 'steps', which Task does not have\n"),
+    (("signal", "1", "approved", "yes"), 2, "a signal's value is JSON, as"),
+    (("signal", "1", "approved"), 1, "feature 'steps'"),
     (("act", "kill", "state:T"), 1, "tasks of Task (state:T), and delete their rows of the table task? There is no"),
 ]
 
@@ -352,6 +356,59 @@ def test_the_transitions_of_a_task_are_shown(make, run):
 
 
 # queues
+
+
+def with_steps(make: Any) -> tuple[Any, Any]:
+    """A queue, and the key of a task that waits for a signal after a step and a sleep."""
+    Task = with_roles(make, FULL | {"steps": True})
+
+    @Task.xq.worker
+    def ship(found: Any) -> None:
+        xq.step("plan", lambda: {"note": "x" * 300})
+        xq.sleep("cool off", 60)
+        xq.wait_for("approved", timeout=60)
+
+    put = Task.put(task())
+    for _ in range(2):
+        Task.xq.run(until_empty=True)
+        Task.xq.clock.tick(60)
+    return Task, put.id
+
+
+def test_steps_are_listed_with_their_times_and_what_the_task_waits_for(make_shared, run):
+    Task, key = with_steps(make_shared)
+    said = run(Task, "steps", key)
+    first, second, third, *_ = (f"2023-11-14 22:1{each}:20" for each in (3, 4, 5))
+    waits = f"it waits for the signal 'approved' until {third} UTC, 1 step done: plan"
+    assert said.splitlines()[-2:] == ["", waits]
+    rows = [" ".join(cells) for cells in said.lines[1:-1]]
+    note = f'{{"note": "{"x" * 189}…'
+    assert rows == [
+        f"step plan {first} {note}",
+        f"sleep cool off {first} {second}",
+        f"elapse cool off {second}",
+        f"wait approved {second} {third}",
+    ]
+    found = run(Task, "steps", key, "--json").json
+    assert (found["key"], found["state"], found["awaits"]) == (key, "W", "approved")
+    assert found["until"] == "2023-11-14T22:15:20Z"
+    assert found["records"][0]["value"] == {"note": "x" * 300}
+    assert "approved" in run(Task, "list", "awaits:approved").lines[1], "the list shows it"
+    assert run(Task, "steps", 99).errors == "xq: there is no task 99 in Task\n"
+
+
+def test_a_signal_is_sent_with_its_actor_and_the_first_of_a_name_counts(make_shared, run):
+    Task, key = with_steps(make_shared)
+    said = run(Task, "signal", key, "approved", '{"by": "ann"}', "--actor", "ann", "--reason", "paid")
+    assert (said, said.code) == (f"signal approved of task {key}\n", 0)
+    last = Task.xq.history()[-1]
+    assert (last.event, last.actor, last.reason, state(Task, key)) == ("signal", "ann", "paid", "R")
+    again = run(Task, "signal", key, "approved", "--json")
+    assert (again.json, again.code) == ({"key": key, "name": "approved", "first": False}, 0)
+    assert run(Task, "signal", key, "approved").startswith("not kept: it has one of this name already")
+    record = run(Task, "steps", key, "--json").json["records"][-1]
+    assert (record["kind"], record["name"], record["value"]) == ("signal", "approved", {"by": "ann"})
+    assert "JSON cannot hold" in run(Task, "signal", key, "another", "NaN").errors
 
 
 def test_stats_and_one_look_of_top_are_the_numbers_of_the_queue(make, run):

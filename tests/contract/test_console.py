@@ -189,6 +189,55 @@ def test_a_task_shows_its_fields_its_history_and_why_it_is_not_running(pages):
     assert "left the queue" in texts(shown(browse(pages), "/q/Task/task", key=key))
 
 
+def with_steps(make: Any) -> Any:
+    """A queue with a task that waits for a signal after a step whose name and value are hostile."""
+    Task = make({"delayed": True, "buried": True, "history": True, "steps": True})
+
+    @Task.xq.worker
+    def ship(task: Any) -> None:
+        xq.step(EVIL, lambda: {"html": EVIL, "note": "x" * 300})
+        xq.step("password", lambda: "hunter2")
+        xq.wait_for("approved", timeout=60)
+
+    Task.put({})
+    Task.xq.run(until_empty=True)
+    return Task.xq
+
+
+def test_a_task_shows_its_steps_with_their_times_and_what_it_waits_for(make_shared):
+    queue = with_steps(make_shared)
+    queue.signal(1, "another", {"by": "ann"})
+    here = browse(queue)
+    page = shown(here, "/q/Task/task", key=1)
+    waits = "it waits for the signal 'approved' until 2023-11-14 22:14:20 UTC, 2 steps done: "
+    assert any(text.startswith(waits) for text in texts(page))
+    at = "2023-11-14 22:13:20"
+    (name, *first), *others = cells(page)
+    assert (name, first[:2], first[2][-3:], len(first[2])) == (" ".join(EVIL.split()), ["step", at], "...", 103)
+    assert others == [
+        ["password", "step", at, '"hunter2"'],
+        ["approved", "wait", at, "until", "2023-11-14 22:14:20"],
+        ["another", "signal", at, '{"by": "ann"}'],
+    ]
+    assert ("<script>alert" in page, "<img" in page) == (False, False)
+    assert re.findall(r"<div><b>(\w+)</b>", page) == ["put", "take", "wait"]
+    assert ["1", "waiting", "approved"] == [text for text in cells(shown(here, "/q/Task"))[0] if "ago" not in text][:3]
+
+
+@pytest.mark.parametrize("hide", ["password", "xq_steps"])
+def test_a_hidden_step_is_shown_nowhere(make_shared, hide):
+    here = browse(with_steps(make_shared), hide=[hide])
+    pages = [shown(here, path, key=1) for path in ("/q/Task", "/q/Task/task", "/q/Task/task.json")]
+    assert [page for page in pages if "hunter2" in page or (hide == "xq_steps" and "alert" in page)] == []
+
+
+def test_no_role_sends_a_signal(make_shared):
+    queue = with_steps(make_shared)
+    for answer in sent(browse(queue, rights="admin"), "signal"):
+        assert answer.status_code == 403
+    assert queue.peek(1).xq_awaits == "approved"
+
+
 def test_a_task_is_there_as_json(pages):
     (key,) = buried(pages, 1)
     pages.model.update(job=json.dumps(SECRET)).execute()

@@ -118,7 +118,7 @@ def history(queue: Queue, key: o.AnyKey = None, n: o.Many = 1_000, before: o.Bef
 
 
 def steps(queue: Queue, key: o.Key) -> Answer:
-    """Show what a task has recorded: its steps, sleeps and waits, and its signals; and what it waits for. Feature steps.
+    """Show what a task has recorded by the feature steps, its signals, and what it waits for.
 
     The table has each value's first 200 characters, and --json the whole.
     """
@@ -305,7 +305,7 @@ def _cells(queue: Queue, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return tasks as a table: key, state, age, error, attempts, the awaited signal, a taken task's session, and others.
+    """Return tasks as a table: key, state, age, error, attempts, an awaited signal, a taken task's session, and others.
 
     From xq's own columns it has only the error, the attempts and the signal.
     """

@@ -26,7 +26,7 @@ STATUSES: Final = {  # that answer xq's errors; 400 answers all others
     errors.FeatureOff: 400,
 }
 COLUMNS: Final = 6  # the application's fields in a list
-LISTED: Final = ("error", "attempts", "awaits", "tube", "utube", "priority")  # the roles that a list shows first, in this order
+LISTED: Final = ("error", "attempts", "awaits", "tube", "utube", "priority")  # roles that a list shows first, in order
 
 
 @dataclass(frozen=True)
