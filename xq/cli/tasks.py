@@ -148,9 +148,9 @@ def signal_(
         example = """'{"by": "ann"}', or '"yes"' for a text"""
         raise typer.BadParameter(f"a signal's value is JSON, as {example}: {error}") from error
     with queue.acting(actor, reason):
-        first = queue.signal(key_of(queue, key), name, content)
-    not_ = "" if first else "not kept: it has one of this name already, or its wait has timed out: "
-    return Answer({"key": key, "name": name, "first": first}, [f"{not_}signal {name} of task {key}"])
+        first = queue.signal(one := key_of(queue, key), name, content)
+    told = "is the first of its name" if first else "changes nothing: one came before, or its wait has timed out"
+    return Answer({"key": _key(one), "name": name, "first": first}, [f"the signal {name} of task {key} {told}"])
 
 
 def dig(

@@ -14,10 +14,10 @@ VALUED: Final = ("step", SIGNAL)  # the kinds that have a value
 class Record(NamedTuple):
     """A record, or a signal. Times are seconds since 1970."""
 
-    kind: str  # step, sleep, elapse (a sleep is over), wait, timeout or signal
+    kind: str  # step, sleep, wait, timeout or signal
     name: str
     at: float
-    until: float | None  # of a sleep, or a wait; None for ever
+    until: float | None  # of a sleep that had not passed at once, or a wait with a timeout
     value: Any  # of a step, or a signal
 
     @property
@@ -30,13 +30,8 @@ def records(parts: Any, task: Any) -> list[Record]:
     """Return what a task that a method has returned had recorded, and its signals, in order. Raises FeatureOff."""
     if "steps" not in parts.tasks.table.roles:
         raise FeatureOff(parts.tasks.wording.lacks(parts.store.name, "steps", "", ("steps",)), feature="steps")
+    lines = read(parts.tasks.in_role(task, "steps"))
     return [
-        Record(
-            "elapse" if line.kind == "sleep" and line.until is None else line.kind,
-            line.name,
-            line.at,
-            None if line.until is None else line.until / 1e6,
-            line.fields.get("value"),
-        )
-        for line in read(parts.tasks.in_role(task, "steps"))
+        Record(each.kind, each.name, each.at, each.until and each.until / 1e6, each.fields.get("value"))
+        for each in lines
     ]
