@@ -121,8 +121,9 @@ def test_tasks_are_found_by_the_signal_that_they_await_one_without_a_timeout_too
     assert found("awaits:APPROVED") == []
     assert found("awaits:approved,approve") == found("state:waiting") == [timed, forever, other]
     assert found("-awaits:approved state:W") == [other]
+    assert found('-awaits:""') == [timed, forever, other]
     assert found('awaits:""') == [other + 1], "empty"
-    assert orders.xq.find("steps:sources").looked == 4
+    assert found("""steps:'"sources"'""") == [timed, forever, other]
     orders.xq.signal(forever, "approved")
     assert found("awaits:approved") == [timed]
     assert [each.event for each in orders.xq.timeline(forever)][-2:] == ["wait", "signal"]

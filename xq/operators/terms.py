@@ -100,7 +100,7 @@ class Meant:
         whole = term.name in WHOLE and term.name in self.tasks.table.roles
         if term.name == "session" and not term.negated:
             self._within([TAKEN])
-        elif term.name == "awaits" and whole and not term.negated and "" not in term.values:
+        elif term.name == "awaits" and whole and term.negated == ("" in term.values):  # it is not empty
             self._within(["W"])
         if term.operator in COMPARE and named.kind not in NUMBERS:
             raise term.wrong(f"compares numbers, and {named.name!r} is {named.kind}")
