@@ -358,55 +358,35 @@ def test_the_transitions_of_a_task_are_shown(make, run):
 # queues
 
 
-def with_steps(make: Any) -> tuple[Any, Any]:
-    """A queue, and the key of a task that waits for a signal after a step and a sleep."""
-    Task = with_roles(make, FULL | {"steps": True})
+def test_steps_are_shown_with_their_times_and_a_signal_is_sent_the_first_of_a_name_counts(make_shared, run):
+    Task = with_roles(make_shared, FULL | {"steps": True})
 
     @Task.xq.worker
     def ship(found: Any) -> None:
-        xq.step("plan", lambda: {"note": "x" * 300})
+        xq.step("plan", lambda: "x" * 300)
         xq.sleep("cool off", 60)
-        xq.wait_for("approved", timeout=60)
+        xq.wait_for("paid", timeout=60)
 
-    put = Task.put(task())
+    key = Task.put(task()).id
     for _ in range(2):
         Task.xq.run(until_empty=True)
         Task.xq.clock.tick(60)
-    return Task, put.id
-
-
-def test_steps_are_listed_with_their_times_and_what_the_task_waits_for(make_shared, run):
-    Task, key = with_steps(make_shared)
     said = run(Task, "steps", key)
-    first, second, third, *_ = (f"2023-11-14 22:1{each}:20" for each in (3, 4, 5))
-    waits = f"it waits for the signal 'approved' until {third} UTC, 1 step done: plan"
-    assert said.splitlines()[-2:] == ["", waits]
-    rows = [" ".join(cells) for cells in said.lines[1:-1]]
-    note = f'{{"note": "{"x" * 189}…'
-    assert rows == [
-        f"step plan {first} {note}",
-        f"sleep cool off {first} {second}",
-        f"wait approved {second} {third}",
-    ]
-    found = run(Task, "steps", key, "--json").json
-    assert (found["key"], found["state"], found["awaits"]) == (key, "W", "approved")
-    assert found["until"] == "2023-11-14T22:15:20Z"
-    assert found["records"][0]["value"] == {"note": "x" * 300}
-    assert "approved" in run(Task, "list", "awaits:approved").lines[1], "the list shows it"
-    assert run(Task, "steps", 99).errors == "xq: there is no task 99 in Task\n"
+    first, second, third = (f"2023-11-14 22:1{each}:20" for each in (3, 4, 5))
+    assert said.splitlines()[-1] == f"it waits for the signal 'paid' until {third} UTC, 1 step done: plan"
+    rows = [f'step plan {first} "{"x" * 198}…', f"sleep cool off {first} {second}", f"wait paid {second} {third}"]
+    assert [" ".join(cells) for cells in said.lines[1:-1]] == rows
+    assert "paid" in run(Task, "list", "awaits:paid").lines[1]
 
-
-def test_a_signal_is_sent_with_its_actor_and_the_first_of_a_name_counts(make_shared, run):
-    Task, key = with_steps(make_shared)
-    said = run(Task, "signal", key, "approved", '{"by": "ann"}', "--actor", "ann", "--reason", "paid")
-    assert (said, said.code) == (f"the signal approved of task {key} is the first of its name\n", 0)
+    said = run(Task, "signal", key, "paid", '{"by": "ann"}', "--actor", "ann", "--reason", "by hand")
+    assert (said, said.code) == (f"the signal paid of task {key} is the first of its name\n", 0)
     last = Task.xq.history()[-1]
-    assert (last.event, last.actor, last.reason, state(Task, key)) == ("signal", "ann", "paid", "R")
-    again = run(Task, "signal", key, "approved", "--json")
-    assert (again.json, again.code) == ({"key": key, "name": "approved", "first": False}, 0)
-    assert "changes nothing: one came before" in run(Task, "signal", key, "approved")
-    record = run(Task, "steps", key, "--json").json["records"][-1]
-    assert (record["kind"], record["name"], record["value"]) == ("signal", "approved", {"by": "ann"})
+    assert (last.event, last.actor, last.reason, state(Task, key)) == ("signal", "ann", "by hand", "R")
+    again = run(Task, "signal", key, "paid", "--json")
+    assert (again.json, again.code) == ({"key": key, "name": "paid", "first": False}, 0)
+    found = run(Task, "steps", key, "--json").json
+    assert (found["state"], found["awaits"], found["until"]) == ("R", None, None)
+    assert [each["value"] for each in found["records"]] == ["x" * 300, None, None, {"by": "ann"}]
     assert "JSON cannot hold" in run(Task, "signal", key, "another", "NaN").errors
 
 
