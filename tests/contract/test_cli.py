@@ -105,6 +105,7 @@ REFUSED: list[tuple[tuple[str, ...], int, str]] = [
     (("peek", "7"), 1, "xq: there is no task 7 in Task\n"),
     *(((command, "99"), 1, "there is no task 99") for command in ("why", "history")),
     (("dig",), 2, "say which"),
+    (("dig", "--all", "--again", "plan"), 2, "--again is for one task"),
     (("dig", "1", "-n", "2"), 2, "say which: a KEY, -n NUMBER or --all"),
     *((command, 1, "There is no terminal to ask on: say --yes") for command in DESTROY),
     *((("act", "kill", *all_or_none), 2, "a FILTER, or --all") for all_or_none in ([], [" "], ["state:T", "--all"])),
@@ -388,6 +389,9 @@ def test_steps_are_shown_with_their_times_and_a_signal_is_sent_the_first_of_a_na
     assert (found["state"], found["awaits"], found["until"]) == ("R", None, None)
     assert [each["value"] for each in found["records"]] == ["x" * 300, None, None, {"by": "ann"}]
     assert "JSON cannot hold" in run(Task, "signal", key, "another", "NaN").errors
+    Task.xq.switch(key, "B")
+    assert run(Task, "dig", key, "--again", "plan").errors == f"dug: {key}\n"
+    assert [each["kind"] for each in run(Task, "steps", key, "--json").json["records"]] == ["signal"]
 
 
 def test_stats_and_one_look_of_top_are_the_numbers_of_the_queue(make, run):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from xq.operators.operations import Operation
 
 Document = Annotated[str, Argument(metavar="JSON", help="the task, an object; -: one in each line of stdin")]
+Again = Annotated[str | None, Option(metavar="STEP", help="Do this step again, and what was recorded after it.")]
 Name = Annotated[str, Argument(metavar="NAME", help="of the signal")]
 Value = Annotated[str, Argument(metavar="[JSON]", help="its value, which the worker's function gets")]
 Bury = Annotated[bool, o.flag("--bury", help="Bury it instead: its row stays.")]
@@ -159,6 +160,7 @@ def dig(
     n: o.Oldest = None,
     every: o.Every = False,
     fresh: o.Fresh = False,
+    again: Again = None,
     reason: o.Reason = None,
     actor: o.Actor = None,
     yes: o.Yes = False,
@@ -166,11 +168,14 @@ def dig(
     """Make buried tasks ready again: one by its key, the oldest ones, or --all. Attempts count on, unless --fresh."""
     if sum([key is not None, n is not None, every]) != 1:
         raise typer.BadParameter("say which: a KEY, -n NUMBER or --all")
+    if again is not None and key is None:
+        raise typer.BadParameter("--again is for one task: give its KEY")
     one = key_of(queue, key)
     if every and sys.stdin.isatty():
         ask(f"dig {queue.stats().counts.get('B', 0):,} tasks of {queue.name} (all)?", yes)
     with queue.acting(actor, reason):
-        return _moved(queue, queue.dig(n=n, fresh=fresh) if key is None else [queue.dig(one, fresh=fresh)], "dug")
+        dug = queue.dig(n=n, fresh=fresh) if key is None else [queue.dig(one, fresh=fresh, again=again)]
+        return _moved(queue, dug, "dug")
 
 
 def _move(act: Act) -> Callable[..., Answer]:
