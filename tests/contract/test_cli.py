@@ -18,6 +18,7 @@ from typing import Any
 import peewee as pw
 import pytest
 
+import xq
 from tests.conftest import SERVERS, Maker
 from tests.factories import task, tasks
 from tests.steps import another_process, bring, eventually, run_script, state, transitions
@@ -104,10 +105,14 @@ REFUSED: list[tuple[tuple[str, ...], int, str]] = [
     (("peek", "7"), 1, "xq: there is no task 7 in Task\n"),
     *(((command, "99"), 1, "there is no task 99") for command in ("why", "history")),
     (("dig",), 2, "say which"),
+    (("dig", "--all", "--again", "plan"), 2, "--again is for one task"),
     (("dig", "1", "-n", "2"), 2, "say which: a KEY, -n NUMBER or --all"),
     *((command, 1, "There is no terminal to ask on: say --yes") for command in DESTROY),
     *((("act", "kill", *all_or_none), 2, "a FILTER, or --all") for all_or_none in ([], [" "], ["state:T", "--all"])),
     (("act", "restart", "--all"), 1, "restart 0 tasks of Task (all)? There is no terminal to ask on: say --yes"),
+    (("steps", "1"), 1, "xq: steps needs the feature 'steps', which Task does not have\n"),
+    (("signal", "1", "approved", "yes"), 2, "a signal's value is JSON, as"),
+    (("signal", "1", "approved"), 1, "feature 'steps'"),
     (("act", "kill", "state:T"), 1, "tasks of Task (state:T), and delete their rows of the table task? There is no"),
 ]
 
@@ -352,6 +357,41 @@ def test_the_transitions_of_a_task_are_shown(make, run):
 
 
 # queues
+
+
+def test_steps_are_shown_with_their_times_and_a_signal_is_sent_the_first_of_a_name_counts(make_shared, run):
+    Task = with_roles(make_shared, FULL | {"steps": True})
+
+    @Task.xq.worker
+    def ship(found: Any) -> None:
+        xq.step("plan", lambda: "x" * 300)
+        xq.sleep("cool off", 60)
+        xq.wait_for("paid", timeout=60)
+
+    key = Task.put(task()).id
+    for _ in range(2):
+        Task.xq.run(until_empty=True)
+        Task.xq.clock.tick(60)
+    said = run(Task, "steps", key)
+    first, second, third = (f"2023-11-14 22:1{each}:20" for each in (3, 4, 5))
+    assert said.splitlines()[-1] == f"it waits for the signal 'paid' until {third} UTC, 1 step done: plan"
+    rows = [f'step plan {first} "{"x" * 198}…', f"sleep cool off {first} {second}", f"wait paid {second} {third}"]
+    assert [" ".join(cells) for cells in said.lines[1:-1]] == rows
+    assert "paid" in run(Task, "list", "awaits:paid").lines[1]
+
+    said = run(Task, "signal", key, "paid", '{"by": "ann"}', "--actor", "ann", "--reason", "by hand")
+    assert (said, said.code) == (f"the signal paid of task {key} is the first of its name\n", 0)
+    last = Task.xq.history()[-1]
+    assert (last.event, last.actor, last.reason, state(Task, key)) == ("signal", "ann", "by hand", "R")
+    again = run(Task, "signal", key, "paid", "--json")
+    assert (again.json, again.code) == ({"key": key, "name": "paid", "first": False}, 0)
+    found = run(Task, "steps", key, "--json").json
+    assert (found["state"], found["awaits"], found["until"]) == ("R", None, None)
+    assert [each["value"] for each in found["records"]] == ["x" * 300, None, None, {"by": "ann"}]
+    assert "JSON cannot hold" in run(Task, "signal", key, "another", "NaN").errors
+    Task.xq.switch(key, "B")
+    assert run(Task, "dig", key, "--again", "plan").errors == f"dug: {key}\n"
+    assert [each["kind"] for each in run(Task, "steps", key, "--json").json["records"]] == ["signal"]
 
 
 def test_stats_and_one_look_of_top_are_the_numbers_of_the_queue(make, run):

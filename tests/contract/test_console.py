@@ -189,6 +189,49 @@ def test_a_task_shows_its_fields_its_history_and_why_it_is_not_running(pages):
     assert "left the queue" in texts(shown(browse(pages), "/q/Task/task", key=key))
 
 
+def with_steps(make: Any) -> Any:
+    """A queue with a task that waits for a signal after a step whose name and value are hostile."""
+    Task = make({"delayed": True, "buried": True, "history": True, "steps": True})
+
+    @Task.xq.worker
+    def ship(task: Any) -> None:
+        xq.step(EVIL, lambda: {"html": EVIL, "note": "x" * 300})
+        xq.step("password", lambda: "hunter2")
+        xq.wait_for("approved", timeout=60)
+
+    Task.put({})
+    Task.xq.run(until_empty=True)
+    return Task.xq
+
+
+def test_a_task_shows_its_steps_with_their_times_and_what_it_waits_for(make_shared):
+    queue = with_steps(make_shared)
+    queue.signal(1, "another", {"by": "ann"})
+    here = browse(queue)
+    page = shown(here, "/q/Task/task", key=1)
+    waits = "it waits for the signal 'approved' until 2023-11-14 22:14:20 UTC, 2 steps done: "
+    assert any(text.startswith(waits) for text in texts(page))
+    at = "2023-11-14 22:13:20"
+    (kind, name, value, _), *others, _, _, _ = map(texts, re.findall(r'<li class="s-.">(.*?)</li>', page, re.DOTALL))
+    assert (kind, name, value[-3:], len(value)) == ("step", " ".join(EVIL.split()), "...", 103)
+    assert others == [
+        ["step", "password", '"hunter2"', at],
+        ["wait", "approved", "until", "2023-11-14 22:14:20", at],
+        ["signal", "another", '{"by": "ann"}', at],
+    ]
+    assert ("<script>alert" in page, "<img" in page) == (False, False)
+    assert re.findall(r"<div><b>(\w+)</b>", page) == ["put", "take", "wait"]
+    assert links(shown(here, "/q/Task"), "approved") == {"awaits:approved"}
+
+
+@pytest.mark.parametrize("hide", ["password", "xq_steps"])
+def test_a_hidden_step_is_shown_nowhere_and_no_role_sends_a_signal(make_shared, hide):
+    here = browse(with_steps(make_shared), hide=[hide], rights="admin")
+    pages = [shown(here, path, key=1) for path in ("/q/Task", "/q/Task/task", "/q/Task/task.json")]
+    assert [page for page in pages if "hunter2" in page or (hide == "xq_steps" and "alert" in page)] == []
+    assert [answer.status_code for answer in sent(here, "signal")] == [403, 403]
+
+
 def test_a_task_is_there_as_json(pages):
     (key,) = buried(pages, 1)
     pages.model.update(job=json.dumps(SECRET)).execute()

@@ -49,7 +49,7 @@ def adapted(do: Callable[..., Any]) -> Callable[..., Any]:
 
 
 PANELS: dict[str, list[Any]] = {
-    "Tasks": [t.put, t.peek, t.list_, t.failures, t.history, t.dig, *t.MOVES, t.act],
+    "Tasks": [t.put, t.peek, t.list_, t.failures, t.history, t.steps, t.signal_, t.dig, *t.MOVES, t.act],
     "Queues": [q.stats, q.upgrade, tubes, q.sessions, q.schedules, q.schedule, q.pause, q.resume, q.limit, q.sweep]
     + [q.recount, q.reset, q.truncate, q.copy, q.install, q.uninstall, q.check, q.ddl],
     "Monitoring": [watch.top, watch.tail, q.health, watch.why, watch.doctor, work.serve, work.metrics],

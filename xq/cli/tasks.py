@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from xq.operators.operations import Operation
 
 Document = Annotated[str, Argument(metavar="JSON", help="the task, an object; -: one in each line of stdin")]
+Again = Annotated[str | None, Option(metavar="STEP", help="Do this step again, and what was recorded after it.")]
+Name = Annotated[str, Argument(metavar="NAME", help="of the signal")]
+Value = Annotated[str, Argument(metavar="[JSON]", help="its value, which the worker's function gets")]
 Bury = Annotated[bool, o.flag("--bury", help="Bury it instead: its row stays.")]
 VALUE = 200  # a value's characters that people see
 MANY = 20  # keys that people see
@@ -115,12 +118,49 @@ def history(queue: Queue, key: o.AnyKey = None, n: o.Many = 1_000, before: o.Bef
     return Answer(told, [rows], f"there are earlier ones: --before {told[0]['id']}" if len(found) > n else "")
 
 
+def steps(queue: Queue, key: o.Key) -> Answer:
+    """Show what a task has recorded by the feature steps, its signals, and what it waits for.
+
+    The table has each value's first 200 characters, and --json the whole.
+    """
+    from xq.features.steps.records import records
+
+    task = queue.peek(key_of(queue, key))
+    found, told = records(queue.parts, task), described(queue, task)
+    awaits, until = (told["fields"].get(queue.roles.get(role)) for role in ("awaits", "runat"))
+    times = [{"at": moment(each.at), "until": moment(each.until)} for each in found]
+    made = [each._asdict() | at for each, at in zip(found, times, strict=True)]
+    content = {"key": told["key"], "state": told["state"], "awaits": awaits}
+    content |= {"until": until if told["state"] == "W" else None, "records": made}
+    rows = [
+        {"kind": each.kind, "name": Text(each.name), **at, "value": Text(shown(each.text, VALUE))}
+        for each, at in zip(found, times, strict=True)
+    ]
+    return Answer(content, [rows, *[""] * bool(rows), *queue.why(key_of(queue, key))])
+
+
+def signal_(
+    queue: Queue, key: o.Key, name: Name, value: Value = "null", reason: o.Reason = None, actor: o.Actor = None
+) -> Answer:
+    """Send a task a signal, for which xq.wait_for in its worker's function waits: the first of a name counts."""
+    try:
+        content = parser.loads(value)
+    except ValueError as error:
+        example = """'{"by": "ann"}', or '"yes"' for a text"""
+        raise typer.BadParameter(f"a signal's value is JSON, as {example}: {error}") from error
+    with queue.acting(actor, reason):
+        first = queue.signal(one := key_of(queue, key), name, content)
+    told = "is the first of its name" if first else "changes nothing: one came before, or its wait has timed out"
+    return Answer({"key": _key(one), "name": name, "first": first}, [f"the signal {name} of task {key} {told}"])
+
+
 def dig(
     queue: Queue,
     key: o.AnyKey = None,
     n: o.Oldest = None,
     every: o.Every = False,
     fresh: o.Fresh = False,
+    again: Again = None,
     reason: o.Reason = None,
     actor: o.Actor = None,
     yes: o.Yes = False,
@@ -128,11 +168,14 @@ def dig(
     """Make buried tasks ready again: one by its key, the oldest ones, or --all. Attempts count on, unless --fresh."""
     if sum([key is not None, n is not None, every]) != 1:
         raise typer.BadParameter("say which: a KEY, -n NUMBER or --all")
+    if again is not None and key is None:
+        raise typer.BadParameter("--again is for one task: give its KEY")
     one = key_of(queue, key)
     if every and sys.stdin.isatty():
         ask(f"dig {queue.stats().counts.get('B', 0):,} tasks of {queue.name} (all)?", yes)
     with queue.acting(actor, reason):
-        return _moved(queue, queue.dig(n=n, fresh=fresh) if key is None else [queue.dig(one, fresh=fresh)], "dug")
+        dug = queue.dig(n=n, fresh=fresh) if key is None else [queue.dig(one, fresh=fresh, again=again)]
+        return _moved(queue, dug, "dug")
 
 
 def _move(act: Act) -> Callable[..., Answer]:
@@ -267,12 +310,12 @@ def _cells(queue: Queue, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return tasks as a table: key, state, age, error, attempts, a taken task's session, and other fields.
+    """Return tasks as a table: key, state, age, error, attempts, an awaited signal, a taken task's session, and others.
 
-    From xq's own columns it has only the error and the attempts.
+    From xq's own columns it has only the error, the attempts and the signal.
     """
     roles, own, now = queue.roles, queue.parts.tasks.table.own, queue.parts.doctor.moment()
-    taken, first = {}, {role: roles[role] for role in ("error", "attempts") if role in roles}
+    taken, first = {}, {role: roles[role] for role in ("error", "attempts", "awaits") if role in roles}
     if any(each["state"] == "T" for each in told):
         taken = {key_text(_key(key)): session for key, session, _ in queue.taken()}
     hidden = {*queue.parts.store.key, roles["owner"], *first.values(), *(field.name for field in own.values())}

@@ -66,19 +66,21 @@ class Doctor(Inspection):
         if state is None:
             status = shown(self.tasks.in_role(task, "status"))
             return [f"its status {status} is not one of this queue's: it is no task, and no call moves it"]
-        if state == TAKEN:
-            return [*self._running(task, token or "", now)]
         role, key = partial(self.tasks.in_role, task), lambda row: shown(self.tasks.app_key(tuple(row)))
-        hidden = Hidden(self._run, named(parts), role, key, state, self.tasks.wording.state)
+        word, at, slices = self.tasks.wording.state, self._at(task, "runat"), self.executor.dialect.slices
+        hidden = Hidden(self._run, named(parts), role, key, state, word, at, moment)
+        told = [line for slice in slices for line in slice.tells(hidden)]
+        if state == TAKEN:
+            return [*self._running(task, token or "", now), *told]
         if state != READY:
-            waits = (slice.waits(hidden) for slice in self.executor.dialect.slices)
-            return [*next(filter(None, waits), self._resting(state, task, now, moment))]
+            waits = (slice.waits(hidden) for slice in slices)
+            return [*next(filter(None, waits), self._resting(state, task, now, moment)), *told]
         try:
             self.executor.store.read(rows[0])
         except BadValue as error:
             return [f"it cannot be taken: {error}"]
         refused = [f"it cannot be taken: {error}" for found, error in self._faults() if found == parts]
-        return refused or [*self._held(task, hidden, now)] or [self._in_line()]
+        return (refused or [*self._held(task, hidden, now)] or [self._in_line()]) + told
 
     def _running(self, task: Any, token: str, now: float) -> Iterator[str]:
         session, since = owner_of(token)
@@ -148,10 +150,14 @@ class Doctor(Inspection):
         return f"{self.command('resume')}{one if pause.group is None else f' --group {quote(pause.group)}'}"
 
     def _left(self, task: Any, role: str, now: float) -> float | None:
+        at = self._at(task, role)
+        return None if at is None else at - now
+
+    def _at(self, task: Any, role: str) -> float | None:
         at = self.tasks.in_role(task, role) if role in self.machine.roles else None
         if isinstance(at, datetime):
             at = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-        return None if at is None or isinstance(at, str) or math.isinf(at) else float(at) - now
+        return None if at is None or isinstance(at, str) or math.isinf(at) else float(at)
 
     def findings(self) -> Iterator[Finding]:
         """Return each problem with its remedy. It reads the whole table."""

@@ -53,7 +53,7 @@ class Questions:
             if of_tube and state == READY and self._orders([self.terms.roles["tube"]]):
                 index, mine = f"{index}_of_tube", f"{mine} AND {self.terms.in_tube}"
             return Walk(state, self.terms.read_by(index), mine, self.terms.ordered, self.terms.order)
-        if state == "W":
+        if state == "W" and "awaits" not in self.terms.roles:
             mine += f" AND {self.terms.roles['runat']} IS NOT NULL"  # as the index has it
         return Walk(
             "", self.terms.sorted_alone(self.terms.read_by(index), mine), mine, self.terms.keys, self._newest_first

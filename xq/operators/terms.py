@@ -20,7 +20,7 @@ from xq.operators.since import TRANSITIONS, Seen, Since
 FAILED: Final = ("B", "W", "R")  # the states of tasks that have not recovered from an error, the likeliest first
 COMPARE: Final = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 OF_XQ: Final = ("status", "runat", "deadline", "finished", "owner")  # roles that no term names
-WHOLE: Final = ("tube", "utube", "unique", "group")  # roles for which a term has the whole value
+WHOLE: Final = ("tube", "utube", "unique", "group", "awaits")  # roles for which a term has the whole value
 
 Check = Callable[[Sequence[Seen]], Sequence[bool | None]]  # None: it is not known
 
@@ -97,11 +97,13 @@ class Meant:
             known = ", ".join(["state", "key", "age", "failure", *self.fields])
             lacks = f"names {shown(term.name)}, which {self.executor.store.name} does not have: it has {known}"
             raise term.wrong(f"{lacks}. To look for the text itself, put it into quotes")
+        whole = term.name in WHOLE and term.name in self.tasks.table.roles
         if term.name == "session" and not term.negated:
             self._within([TAKEN])
+        elif term.name == "awaits" and whole and term.negated == ("" in term.values):  # it is not empty
+            self._within(["W"])
         if term.operator in COMPARE and named.kind not in NUMBERS:
             raise term.wrong(f"compares numbers, and {named.name!r} is {named.kind}")
-        whole = term.name in WHOLE and term.name in self.tasks.table.roles
         if term.name == "tube" and whole and not term.negated and len(term.values) == 1 and term.values[0]:
             self.values["tube"], self.of_tube = _sent(term, named, term.values[0]), True
         self.test([self._test(term, named, value, whole) for value in term.values], term.negated)

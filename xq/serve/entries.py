@@ -26,7 +26,7 @@ STATUSES: Final = {  # that answer xq's errors; 400 answers all others
     errors.FeatureOff: 400,
 }
 COLUMNS: Final = 6  # the application's fields in a list
-LISTED: Final = ("error", "attempts", "tube", "utube", "priority")  # the roles that a list shows first, in this order
+LISTED: Final = ("error", "attempts", "awaits", "tube", "utube", "priority")  # roles that a list shows first, in order
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,12 @@ class ConsoleQueue:
     def state(self, row: dict[str, Any]) -> str | None:
         """Return the letter for the state that a row's status means; None if the row is no task."""
         return self.queue.parts.definition.state_of(row.get(self.queue.roles["status"]))
+
+    def records(self, row: dict[str, Any]) -> list[Any]:
+        """Return what a task has recorded by the feature steps, and its signals."""
+        from xq.features.steps.records import records
+
+        return records(self.queue.parts, row) if "steps" in self.queue.roles else []
 
     def drawn(self, group: str) -> dict[str, Any]:
         """Return the members of a group as boxes and lines: each task below its parents."""

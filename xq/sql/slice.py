@@ -14,7 +14,7 @@ from xq.sql.terms import Terms
 
 
 class Hidden(NamedTuple):
-    """A task that no take finds, for `Slice.why` if it is ready, and for `Slice.waits`."""
+    """A task of which operators ask, for `Slice.why` if it is ready, `Slice.waits` and `Slice.tells`."""
 
     run: Callable[..., list[Any]]  # runs a query with values by name
     key: Mapping[str, Any]  # the values that `terms.by_key()` names
@@ -22,6 +22,8 @@ class Hidden(NamedTuple):
     named: Callable[[Sequence[Any]], str]  # returns a key, as a row's first columns, as messages show it
     state: str  # its letter
     word: Callable[[str], str]  # returns a state's word, as messages show it
+    at: float | None  # when its timer moves it, in seconds since 1970
+    moment: Callable[[float], str]  # returns such a time as text
 
 
 class Slice:
@@ -106,6 +108,10 @@ class Slice:
     def waits(self, task: Hidden) -> Iterator[str] | None:
         """Return in sentences what else than its timer a task waits for that is not ready; None for nothing."""
         return None
+
+    def tells(self, task: Hidden) -> Iterator[str]:
+        """Yield in sentences what else `why` says of a task, in any state."""
+        yield from ()
 
     def held(self, run: Callable[..., list[Any]]) -> Iterator[tuple[str, str, str]]:
         """Yield in words what buried tasks alone hold up, and the role and its value by which they are found."""

@@ -416,7 +416,8 @@ class Attempts(Generic[T]):
             if not self.log.isEnabledFor(level := self.lines.level(*end, path_of(attempt.task))):
                 continue
             ended, took = ENDED.get(event, f"is finished by {event}"), time.monotonic() - job.started_at
-            (name, counted), extra = self.failures.told(attempt, ends=event == "bury"), self.calls.extra(attempt, event)
+            name, counted = self.failures.told(attempt, ends=event == "bury", error=error)
+            extra = self.calls.extra(attempt, event)
             ended = told or ended + (counted if event in ("release", "bury") else "")
             why = f": {line_of(error)}" if error else ""
             self.log.log(level, "task %s %s after %s%s", name, ended, lasting(took), why, extra=extra)

@@ -94,8 +94,10 @@ class FailedAttempts(Generic[T]):
         attempt.why = why
         self.failed(attempt, ProcessDied(why), ends)
 
-    def told(self, attempt: Attempt, then: str = "", ends: bool = False) -> tuple[str, str]:
-        """Return what a line calls a task, and which attempt this is: ("7", " (attempt 2 of 5)").
+    def told(
+        self, attempt: Attempt, then: str = "", ends: bool = False, error: BaseException | None = None
+    ) -> tuple[str, str]:
+        """Return what a line calls a task, and which attempt this is: ("7", " (attempt 2 of 5; in the step 'charge')").
 
         `ends`: it is the last one, even if there might be more.
         """
@@ -103,7 +105,7 @@ class FailedAttempts(Generic[T]):
         path, most = attempt.task.xq_about() if hasattr(attempt.task, "xq_about") else ("", self._most)
         of = f" of {most}" if most and not (ends and number < most) else ""
         counted = [f"attempt {number}{of}"] * (0 < number <= (most or number))
-        told = "; ".join(counted + [then] * bool(then))
+        told = "; ".join(filter(None, [*counted, place_of(error), then]))
         tube = self._moves.tasks.in_role(attempt.task, "tube") if path else None
         return f"{key} ({path}{f' in {tube}' if tube else ''})" if path else key, f" ({told})" if told else ""
 
@@ -133,7 +135,7 @@ class FailedAttempts(Generic[T]):
         if attempt.why and not self.may_delay:  # its process cannot wait any more
             pause = 0.0
         extra = self._calls.extra(attempt, "release")
-        name, when = self.told(attempt, f"next in {lasting(pause)}")
+        name, when = self.told(attempt, f"next in {lasting(pause)}", error=error)
         if isinstance(error, Retry):
             level = self._lines.level("tasks are retried", ran=path_of(attempt.task))
             self._log.log(level, "task %s is retried%s", name, when, extra=extra)
@@ -207,13 +209,13 @@ class FailedAttempts(Generic[T]):
         asked, name, text = isinstance(by, Bury), type(by).__name__, text_of(by)
         why = (text or name) if asked else f"{name}: {text}"
         error = None if asked or isinstance(by, ProcessDied) else by
-        trace = "" if error is None else f"\n{traceback_of(error)}".removesuffix(f"\n{why}").lstrip()
+        trace = place_of(by) if error is None else f"\n{traceback_of(error)}".removesuffix(f"\n{why}").lstrip()
         bury = partial(self._bury_with_error, attempt, why, trace)
         hooks = [*(() if asked else self._worker.hooks["on_failure", True]), *self._worker.hooks["on_buried", True]]
         if self._end(attempt, by, hooks, bury) is not None or self.found(attempt, "B") is not None:
             extra = self._calls.extra(attempt, "bury")
             level = self._lines.level(f"tasks are buried: {name}", logging.ERROR, path_of(attempt.task))
-            told = *self.told(attempt, ends=True), why
+            told = *self.told(attempt, ends=True, error=by), why
             self._log.log(level, "task %s is buried%s: %s", *told, exc_info=error, extra=extra)
             self._call_hooks(self._worker.hooks["on_buried", False], attempt, by)
 
@@ -256,6 +258,12 @@ class FailedAttempts(Generic[T]):
                 hook(self._worker.given(attempt.task), error)
             except Exception:
                 self._log.exception("a function that the worker calls after a failure has failed itself")
+
+
+def place_of(error: BaseException | None) -> str:
+    """Return "in the step 'charge'" for an error that a step has raised, from its note; else ""."""
+    notes = (str(note) for note in reversed(getattr(error, "__notes__", None) or ()))
+    return next((note for note in notes if note.startswith("in the step ")), "")
 
 
 def traceback_of(error: BaseException) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xq.core.errors import shown
 from xq.core.machine import READY
-from xq.features.steps.lines import read
+from xq.features.steps.lines import NAMED, SIGNAL, Line, read
 from xq.sql.rows import Rows
 from xq.sql.slice import Hidden, Slice
 
 KEPT_IN = "RWTB"  # the states in which a task keeps signals
 WOKE = ',"woke":1'  # in the line of one for which the task has waited
+LISTED = 10  # steps that `why` names
 
 
 class StepsSlice(Slice):
@@ -48,7 +50,37 @@ class StepsSlice(Slice):
 
     def waits(self, task: Hidden) -> Iterator[str] | None:
         """Say for which signal a task waits, or that it sleeps, and what it has done."""
-        lines = list(read(task.role("steps")))
-        if task.state != "W" or not lines:
+        lines = [line for line in read(task.role("steps")) if line.kind != SIGNAL]
+        what, name = None, task.role("awaits")
+        if task.state == "W" and name is not None:
+            what = f"it waits for the signal {shown(name)}"
+        elif task.state == "W" and lines and lines[-1].kind == "sleep" and task.at is not None:
+            until = lines[-1].until
+            # Else it is over, and the attempt that went on has failed: this is the pause before the next one.
+            what = f"it sleeps, {shown(lines[-1].name)}," if until and task.at <= until / 1e6 + 1 else None
+        if what is None:
             return None
-        return iter(())
+        return iter([", ".join(filter(None, [what + _until(task), _done(lines)]))])
+
+    def tells(self, task: Hidden) -> Iterator[str]:
+        """Say which steps are done, and of a buried task how one is done again."""
+        lines = list(read(task.role("steps")))
+        if (done := _done(lines)) and self.waits(task) is None:
+            yield done
+        last = next((line for line in reversed(lines) if line.kind in NAMED), None)
+        if last and task.state == "B":
+            yield f"dig(again={shown(last.name)}) does this {last.kind} again, and an earlier one with all after it"
+
+
+def _until(task: Hidden) -> str:
+    return "" if task.at is None else f" until {task.moment(task.at)}"
+
+
+def _done(lines: list[Line]) -> str:
+    """Return "3 steps done: plan, sources, draft 1"; "" without any."""
+    names = [line.name for line in lines if line.kind == "step"]
+    if not names:
+        return ""
+    last = f", the last {LISTED}" if len(names) > LISTED else ""
+    told = ", ".join(repr(name)[1:-1] for name in names[-LISTED:])  # in one line
+    return f"{len(names):,} step{'s' * (len(names) > 1)} done{last}: {told}"

@@ -145,6 +145,9 @@ class Objects(ABC):
         for column in self.terms.timed_columns:
             role = self.terms.roles[column]
             found[column] = (f"{self.terms.roles['status']}, {role}", f"{role} IS NOT NULL", False)
+        if "awaits" in self.terms.roles:  # a task may wait without a time
+            columns, condition, unique = found["runat"]
+            found["runat"] = (columns, f"{self.terms.is_state('W')} OR {condition}", unique)
         # A session's taken tasks must be found among ten million others.
         taken = self.terms.is_state(TAKEN)
         if self.terms.index_of_taken in found:
