@@ -19,8 +19,8 @@ from xq.core.clock import Clock as Clock
 from xq.core.errors import ConfigurationError, NotInstalled, shown
 from xq.workers.attempt import WorkerJob
 from xq.workers.attempts import Attempts
-from xq.workers.program import source_of
 from xq.workers.outcomes import Suspended
+from xq.workers.program import source_of
 from xq.workers.worker import Worker, is_async
 
 SHOWN = 5  # tasks in the message of an assertion
@@ -87,7 +87,8 @@ def run_pending(*workers: Any, raises: bool = False) -> int:
     They take, call and finish as `run` does, with the same retries, but without threads, processes, heartbeat, timeout
     and concurrency, and inside the transaction of the test if one is open. A task that failed waits for its pause:
     advance the clock and call it again. Without the feature delayed it is ready at once: it is tried once in a call.
-    With `raises` the exception of a function is also raised here. Declared schedules are stored, and `sweep()` fires
+    With `raises` the exception of a function is also raised here. A call that ends in `xq.sleep` or `xq.wait_for` counts
+    as one, and so does the one that goes on. Declared schedules are stored, and `sweep()` fires
     them. Raises ConfigurationError for an `async def` on a running event loop.
     """
     return _run_all(workers, raises, None)
