@@ -284,15 +284,13 @@ class Attempts(Generic[T]):
     def _suspend(self, job: WorkerJob, attempt: Attempt, suspended: Suspended) -> None:
         """Have the task wait as its function has asked; if what it waits for has come, release it."""
 
-        update = suspended.update
+        one, taken, update = self._moves.one, attempt.taken, suspended.update
 
         def move() -> T:
             try:
-                return self._moves.one(
-                    suspended.event, attempt.taken, suspended.options, update, brings=suspended.brings
-                )
+                return one(suspended.event, taken, suspended.options, update, brings=suspended.brings)
             except Unmet:
-                return self._moves.one("release", attempt.taken, update=update, undone=True)
+                return one("release", taken, update=update, undone=True)
 
         if self.calls.finish_or_leave(attempt.taken, move) is not None:
             self._log_done(job, attempt, told=suspended.told)

@@ -178,9 +178,10 @@ class Progress:
         self.values[name] = json.loads(text)
         if self.attempt.number:
             begins = partial(setattr, self.attempt, "number", 1)
-            begins() if self._calls.alone else self.store.after_commit(
-                begins
-            )  # the test's transaction is not committed
+            if self._calls.alone:  # the transaction of a test is not committed
+                begins()
+            else:
+                self.store.after_commit(begins)
         return self.values[name]
 
     def record(self, name: str, value: Any) -> Any:

@@ -29,8 +29,9 @@ STATUSES = {"W": "WAITING", "R": "READY", "T": "RUNNING", "Z": "SUCCESSFUL", "B"
 # As zombie for done tasks: a failed task stays for bury(delay=) seconds, or forever.
 FORGET = Feature("forget", needs=("runat",), timers=(Timer("B", "forget", "X", option="delay"),))
 
-# How `worker_ids` end while a task sleeps in its function, or waits for a signal: the take that goes on is no attempt.
+# How `worker_ids` end while a task sleeps in its function or waits for a signal: the take that goes on is no attempt.
 ASLEEP: Final = ', ""]'
+LAST_IDS: Final = f"substr({{worker_ids}}, length({{worker_ids}}) - {len(ASLEEP) - 1})"
 
 # What a take records. `attempts` begins anew after a success, when someone restarted the task.
 BEGUN: Final[dict[str, Sql | None]] = {
@@ -38,11 +39,7 @@ BEGUN: Final[dict[str, Sql | None]] = {
         ("CASE WHEN {finished_at} IS NULL OR {exception_class_path} <> '' THEN {attempts} + 1 ELSE 1 END",)
     ),
     "started_at": Sql(("CASE WHEN {started_at} IS NULL THEN :moment ELSE {started_at} END",)),
-    "last_attempted_at": Sql(
-        (
-            f"CASE substr({{worker_ids}}, length({{worker_ids}}) - 4) WHEN '{ASLEEP}' THEN {{last_attempted_at}} ELSE :moment END",
-        )
-    ),
+    "last_attempted_at": Sql((f"CASE {LAST_IDS} WHEN '{ASLEEP}' THEN {{last_attempted_at}} ELSE :moment END",)),
     "worker_ids": Sql(  # a list in JSON, with one more at its end
         (
             "substr({worker_ids}, 1, length({worker_ids}) - 1)",
@@ -82,11 +79,8 @@ class TaskWording(Wording):
 
     def lacks(self, queue: str, event: str, option: str, features: Sequence[str]) -> str:
         told = super().lacks(queue, event, option, features)
-        return (
-            f'{told}: write "steps": True into OPTIONS of a backend in TASKS, and migrate'
-            if "steps" in features
-            else told
-        )
+        advice = ': write "steps": True into OPTIONS of a backend in TASKS, and migrate'
+        return told + advice * ("steps" in features)
 
     def letter(self, named: object, letters: Collection[str]) -> str | None:
         return super().letter(named, letters) or PLAIN.letter(named, letters)
