@@ -39,6 +39,7 @@ SECTIONS = (
         (
             *("Worker", "Running", "run", "current", "Lease", "Batch", "Concurrency"),
             *("Retry", "Next", "Bury", "Discard", "ProcessDied", "after_commit"),
+            *("step", "sleep", "wait_for"),
         ),
     ),
     Section("Sessions", "Who owns taken tasks: see [workers.md](workers.md#who-owns-a-taken-task).", ("Session",)),

@@ -87,8 +87,8 @@ def run_pending(*workers: Any, raises: bool = False) -> int:
     They take, call and finish as `run` does, with the same retries, but without threads, processes, heartbeat, timeout
     and concurrency, and inside the transaction of the test if one is open. A task that failed waits for its pause:
     advance the clock and call it again. Without the feature delayed it is ready at once: it is tried once in a call.
-    With `raises` the exception of a function is also raised here. A call that ends by `xq.sleep` or `xq.wait_for` is
-    one, and so does the one that goes on. Declared schedules are stored, and `sweep()` fires them. Raises
+    With `raises` the exception of a function is also raised here. A call that ends in `xq.sleep` or `xq.wait_for`
+    counts as one, and so does the one that goes on. Declared schedules are stored, and `sweep()` fires them. Raises
     ConfigurationError for an `async def` on a running event loop.
     """
     return _run_all(workers, raises, None)

@@ -50,16 +50,10 @@ class StepsSlice(Slice):
 
     def waits(self, task: Hidden) -> Iterator[str] | None:
         """Say for which signal a task waits, or that it sleeps, and what it has done."""
-        lines = [line for line in read(task.role("steps")) if line.kind != SIGNAL]
-        what, name = None, task.role("awaits")
-        if task.state == "W" and name is not None:
-            what = f"it waits for the signal {shown(name)}"
-        elif task.state == "W" and lines and lines[-1].kind == "sleep" and task.at is not None:
-            until = lines[-1].until
-            # Else it is over, and the attempt that went on has failed: this is the pause before the next one.
-            what = f"it sleeps, {shown(lines[-1].name)}," if until and task.at <= until / 1e6 + 1 else None
-        if what is None:
+        lines, name = [line for line in read(task.role("steps")) if line.kind != SIGNAL], task.role("awaits")
+        if task.state != "W" or name is None:
             return None
+        what = f"it waits for the signal {shown(name)}" if name else f"it sleeps, {shown(lines[-1].name)},"
         return iter([", ".join(filter(None, [what + _until(task), _done(lines)]))])
 
     def tells(self, task: Hidden) -> Iterator[str]:
