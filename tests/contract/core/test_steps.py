@@ -192,7 +192,8 @@ def test_a_name_twice_in_an_attempt_is_a_bad_value_and_a_step_that_raised_may_be
 
 def test_who_has_lost_the_task_gets_not_owner_and_its_transaction_is_undone(make, calls):
     for lose in ("snatch", "kill", "delete"):
-        Task, errors = queue(make, model=make.model(table_name=f"task_{lose}", error=pw.TextField(null=True))), []
+        Task = queue(make, model=make.model(table_name=f"task_{lose}", error=pw.TextField(null=True)))
+        errors = list[Any]()
 
         def work(found: Any, Task: Any = Task, lose: str = lose, errors: list[Any] = errors) -> None:
             def effect() -> None:
@@ -523,7 +524,7 @@ def test_dig_again_forgets_a_step_and_what_is_recorded_after_it_but_no_signals(m
 def test_in_an_async_def_steps_are_awaited_and_run_side_by_side(make, calls):
     Task, seen = queue(make), list[Any]()
 
-    async def later(name: str) -> str:
+    async def later(name: str) -> Any:
         await asyncio.sleep(0)
         return calls(name, name)
 
