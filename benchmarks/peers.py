@@ -21,6 +21,7 @@ from uuid import uuid4
 from benchmarks.bench import CALLS, FLOOR
 from benchmarks.contestants import PAYLOAD, Contestant, Existing, Place, floor
 from benchmarks.databases import HOMES, PATIENCE, Home, Postgres
+from benchmarks.durable import durable
 from benchmarks.measure import Opens, race, single_calls
 from benchmarks.peer_workers import workers
 from benchmarks.report import Effort, Section, Table, rate, run
@@ -321,6 +322,14 @@ SECTIONS = [
         "Workers of other queues, and every commit on the disk",
         "As above, but each commit waits for the disk.",
         partial(workers, True),
+        ("postgres",),
+    ),
+    Section(
+        "durable",
+        "Durable steps beside DBOS",
+        "Workflows of five steps that do nothing, one after the other in one thread; no commit waits for the disk. xq's "
+        "are tasks of a worker, which are put, taken and acked; DBOS's are called, without a queue.",
+        durable,
         ("postgres",),
     ),
 ]

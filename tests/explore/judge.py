@@ -18,6 +18,8 @@ VOLATILE |= {"since", "since_us", "ends", "at_us", "opened", "done", "paused_us"
 TOKEN = re.compile(r"[0-9a-f]{8}-?[0-9a-f-]{24,27}(/[0-9a-f.]+( \[\d+\])?)?")
 KEYS = {"id", "k0", "p0"}  # columns with a task's key: a rolled-back transaction uses keys up
 DATE = re.compile(r"20\d\d-\d\d-\d\d[ T][\d:.]+(\+00:00)?")
+AT = re.compile(r'\\"at\\":1(7[5-9]|[89])\d{13,14}')
+ITS_KEY = re.compile(r'(WHERE (?:\\"|`)id(?:\\"|`) =) (_utf8mb4 )?\S+')
 MACHINE = 1_750_000_000  # seconds: a later time is of the machine's clock, by which databases put what ends set off
 # Tables that the digest reads through counts, chains, the number of sessions, and doctor().
 APART = {"xq_session", "xq_alive", "xq_object", "xq_queue", "xq_generation"}
@@ -153,7 +155,12 @@ def _rows(world: World, table: str, numbers: dict[str, int]) -> list[str]:
         row |= {name: numbers.get(_key(row[name])) for name in KEYS & row.keys()}
         row |= {name: "now" for name, value in row.items() if isinstance(value, float) and value > MACHINE}
     rows = [{name: row[name] for name in names if name not in VOLATILE} for row in found]
-    return sorted(DATE.sub("then", TOKEN.sub("token", json.dumps(row, default=str))) for row in rows)
+    return sorted(_without_times(json.dumps(row, default=str)) for row in rows)
+
+
+def _without_times(text: str) -> str:
+    """Return a row's text without dates, tokens, the machine's times in signals, and the key of a stored signal."""
+    return ITS_KEY.sub(r"\1 its key", AT.sub("at", DATE.sub("then", TOKEN.sub("token", text))))
 
 
 def _chains(world: World) -> dict[str, list[str]]:

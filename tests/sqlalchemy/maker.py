@@ -17,8 +17,9 @@ from sqlalchemy import orm
 from tests.conftest import Maker
 from tests.support.life import end_threads
 from xq.adapters.peewee.model import FIELDS, PeeweeModel
+from xq.adapters.peewee.task import LongText
 from xq.adapters.sqlalchemy.store import SqlalchemyStore
-from xq.core.kinds import Kind
+from xq.core.kinds import WIDE, Kind
 from xq.core.tokens import TOKEN_ATTRIBUTE
 from xq.drivers import DRIVERS
 from xq.drivers.stores import JoinedConnection, PendingCalls
@@ -178,8 +179,8 @@ class Store(SqlalchemyStore[Any]):
         super().bring(columns)
         for name, (kind, length) in columns.items():
             if name not in self.peewee._meta.fields:
-                options = {} if length is None else {"max_length": length}
-                field: Any = pw.CharField if length else FIELDS[kind]
+                options = {} if length in (None, WIDE) else {"max_length": length}
+                field: Any = pw.CharField if options else LongText if length else FIELDS[kind]
                 self.peewee._meta.add_field(name, field(null=True, **options))
 
     def data(self, task: object) -> Mapping[str, Any] | None:

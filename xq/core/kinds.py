@@ -82,6 +82,7 @@ class Field:
     declared: str = ""  # its type in the database, where a model that was made of the table has none; for messages
 
 
+WIDE: Final = 2**24 - 1  # bytes of a text that MariaDB's TEXT cannot hold: a MEDIUMTEXT
 ORDERED_BY: Final = ("priority",)
 SUFFIX = 24  # bytes reserved for the suffix of a table's name, on databases that limit names
 

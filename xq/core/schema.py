@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from xq.core.connections import TaskModel
 from xq.core.errors import ConfigurationError, shown
-from xq.core.kinds import NUMBERS, Field, Kind, Table, fits_a_column, own_name
+from xq.core.kinds import NUMBERS, WIDE, Field, Kind, Table, fits_a_column, own_name
 from xq.core.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, REMEMBERED, Feature, Machine
 from xq.core.words import PLAIN, plain
 
@@ -48,7 +48,7 @@ TRACE_LENGTH: Final = 64  # characters in a new field for W3C's traceparent,
 TRACEPARENT: Final = 55  # which has so many
 OWNER_LENGTH: Final = 64  # characters in an owner: the session's uuid, a time, a process and a number
 
-# Roles that may have an own column: its field's kind, and a short text's length.
+# Roles that may have an own column: its field's kind, and a text's length.
 OWN: Final[Mapping[str, tuple[Kind, int | None]]] = {
     "status": ("text", 64),
     "owner": ("text", OWNER_LENGTH),
@@ -64,7 +64,7 @@ OWN: Final[Mapping[str, tuple[Kind, int | None]]] = {
     "trace": ("text", TRACE_LENGTH),
     "after": ("text", OWNER_LENGTH),
     "group": ("text", 255),
-    "steps": ("text", None),
+    "steps": ("text", WIDE),
     "awaits": ("text", 255),
 }
 NULLABLE: Final = ("runat", "deadline", "finished", "owner", "ttl", "ttr", "after", "group", "steps", "awaits")

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from xq.core.connections import Connection, Connections, Liveness, Notifier, Run
 from xq.core.generated import arguments, runner
-from xq.core.kinds import TIMES, Kind, Row, Values
+from xq.core.kinds import TIMES, WIDE, Kind, Row, Values
 from xq.sql.named import by_position, quoted
 
 InOrder = Callable[[Mapping[str, Any]], Sequence[Any]]
@@ -88,7 +88,7 @@ class Language(ABC):
     longest_name: int | None = None  # in bytes
     layout: str  # the version of installed objects; raise it with each change to triggers, indexes or side tables
     long_text = "TEXT"  # the type for a text of any length
-    own_text = "TEXT"  # the same in an own column
+    wide_text = "TEXT"  # the type for text that may be longer than 65,535 bytes
     double = "DOUBLE PRECISION"
     undashed = Form("replace({}, '-', '')")  # the text of a UUID as a column for UUIDs has it
     dashed = Form("{0}")  # a UUID as text, also if it is stored as 32 digits
@@ -169,6 +169,10 @@ class Language(ABC):
     def key_of_limit(value: str) -> str:
         """Return the key of a value's limit. That of the queue's is "", which no value has."""
         return f"={value}"
+
+    def of_length(self, length: int) -> str:
+        """Return the type for text of up to so many characters."""
+        return self.wide_text if length >= WIDE else self.varying(length)
 
     @staticmethod
     def tuple_of(parts: Sequence[str]) -> str:

@@ -692,3 +692,10 @@ def test_the_signal_of_a_group_for_a_task_that_has_ended_is_dropped(make, caplog
     assert "the then of the group 'order 1' was left out" in caplog.text
     with pytest.raises(FeatureOff, match="signal needs the feature 'steps'"):
         Parcel.xq.group("x", then=(Parcel.put(task()), "a")).begin()
+
+
+def test_the_column_of_records_holds_more_than_records_and_signals_may_have(make):
+    Task = queue(make)
+    Task.put(task())
+    Task.update(xq_steps="x" * 70_000).where(Task.id == 1).execute()
+    assert len(row(Task, 1).xq_steps) == 70_000

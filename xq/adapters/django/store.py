@@ -26,7 +26,7 @@ from xq.adapters.django.lookup import APP, is_app_missing
 from xq.adapters.django.stale_saves import guard
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.generated import hydrators, mapping
-from xq.core.kinds import Field, Kind, Row
+from xq.core.kinds import WIDE, Field, Kind, Row
 from xq.core.tokens import TOKEN_ATTRIBUTE
 from xq.drivers.stores import OrmModel
 
@@ -149,7 +149,7 @@ class DjangoStore(OrmModel[M], DjangoConnections):
     def bring(self, columns: Mapping[str, tuple[Kind, int | None]]) -> None:
         for name, (kind, length) in columns.items():
             if name not in {field.name for field in self._concrete}:
-                field = OWN_FIELDS[kind] if length is None else partial(models.CharField, max_length=length)
+                field = OWN_FIELDS[kind] if length in (None, WIDE) else partial(models.CharField, max_length=length)
                 field(null=True, blank=True, editable=False).contribute_to_class(self.model, name)
         self._read_fields()
 

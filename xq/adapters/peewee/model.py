@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import peewee as pw
 
-from xq.adapters.peewee.task import ShortText, Task
+from xq.adapters.peewee.task import LongText, ShortText, Task
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.generated import hydrators, mapping
-from xq.core.kinds import Field, Kind
+from xq.core.kinds import WIDE, Field, Kind
 from xq.core.tokens import TOKEN_ATTRIBUTE
 from xq.drivers.stores import OrmModel
 
@@ -48,6 +48,7 @@ NATIVE: Mapping[type[pw.Field[Any]], type] = {
     pw.SmallIntegerField: int,
     pw.CharField: str,
     ShortText: str,
+    LongText: str,
     pw.TextField: str,
     pw.DoubleField: float,
     pw.FloatField: float,
@@ -100,7 +101,8 @@ class PeeweeModel(OrmModel[M]):
     def bring(self, columns: Mapping[str, tuple[Kind, int | None]]) -> None:
         for name, (kind, length) in columns.items():
             if name not in self.model._meta.fields:
-                field = FIELDS[kind](null=True) if length is None else ShortText(max_length=length, null=True)
+                wide = LongText(null=True) if length == WIDE else None
+                field = wide or (ShortText(max_length=length, null=True) if length else FIELDS[kind](null=True))
                 self.model._meta.add_field(name, field)
         self._read_fields()
 

@@ -24,6 +24,15 @@ class ShortText(pw.CharField):
         return pw.SQL("TEXT") if self.model._meta.strict_tables else super().ddl_datatype(ctx)
 
 
+class LongText(pw.TextField):
+    """A TextField that MySQL and MariaDB make a MEDIUMTEXT: their TEXT holds 65,535 bytes."""
+
+    def ddl_datatype(self, ctx: Any) -> Any:
+        database = self.model._meta.database
+        is_short = isinstance(getattr(database, "obj", database), pw.MySQLDatabase)
+        return pw.SQL("MEDIUMTEXT") if is_short else super().ddl_datatype(ctx)
+
+
 class Task(Model):
     """A base model with the fields that queues use: `upgrade` needs no `fields=` for models that inherit from it.
 

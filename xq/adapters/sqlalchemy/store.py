@@ -14,6 +14,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy import orm
+from sqlalchemy.dialects.mysql import MEDIUMTEXT
 from sqlalchemy.exc import CompileError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -25,7 +26,7 @@ from xq.adapters.sqlalchemy.unit import InstanceRules, Unit
 from xq.adapters.sqlalchemy.worker import prepare, run_in
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.generated import hydrators
-from xq.core.kinds import Field, Kind
+from xq.core.kinds import WIDE, Field, Kind
 from xq.core.tokens import TOKEN_ATTRIBUTE
 from xq.drivers.stores import Connection, OrmModel
 
@@ -47,6 +48,7 @@ NATIVE: Mapping[type[Any], type] = {
     **dict.fromkeys((sa.String, sa.Text), str),
     **dict.fromkeys((sa.Float, sa.Double), float),
 }
+WIDE_TEXT = sa.Text().with_variant(MEDIUMTEXT(), "mysql", "mariadb")
 TYPES: Mapping[Kind, Callable[[int | None], Any]] = {
     "bigauto": lambda _: sa.BigInteger(),
     "bigint": lambda _: sa.BigInteger(),
@@ -160,7 +162,8 @@ class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
     def bring(self, columns: Mapping[str, tuple[Kind, int | None]]) -> None:
         for name, (kind, length) in columns.items():
             if name not in self.mapped.columns:
-                self.mapped.append_column(sa.Column(name, TYPES[kind](length), nullable=True))
+                made = WIDE_TEXT if length == WIDE else TYPES[kind](length)
+                self.mapped.append_column(sa.Column(name, made, nullable=True))
             if name not in self.mapper.attrs:
                 self.mapper.add_property(name, orm.deferred(self.mapped.columns[name], group="xq"))
         self._read_fields()

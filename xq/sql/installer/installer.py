@@ -227,10 +227,10 @@ class Installer(ABC):
     @property
     def own(self) -> dict[str, str]:
         """The columns that xq brings: their definitions by name."""
-        types = {"text": self.terms.own_text, "double": self.terms.double, "integer": "INTEGER"}
+        types = {"text": self.terms.long_text, "double": self.terms.double, "integer": "INTEGER"}
         own = {field.column: OWN[role] for role, field in self.terms.source.own.items()}
         return {
-            column: f"{self.terms.quote(column)} {types[kind] if length is None else self.terms.varying(length)}"
+            column: f"{self.terms.quote(column)} {types[kind] if length is None else self.terms.of_length(length)}"
             for column, (kind, length) in own.items()
         }
 

@@ -63,7 +63,7 @@ class MariadbLanguage(ServerLanguage):
     first_schema = "DATABASE()"
     layout = "18"
     long_text = "LONGTEXT"
-    own_text = "MEDIUMTEXT"
+    wide_text = "MEDIUMTEXT"
     lacks = Form(f"INSTR({EXACT_TEXT('{}')}, {{}}) = 0")
     dashed = Form(
         "CASE LENGTH({0}) WHEN 32 THEN CONCAT(substr({0}, 1, 8), '-', substr({0}, 9, 4), '-', substr({0}, 13, 4), "
