@@ -185,7 +185,7 @@ def recorded(w: World) -> None:
     """Take, and record a step."""
     (found,) = w.take().t
     begins = mark("step", "a")
-    line = {"line": f'{begins}"at":', "rest": ',"value":null}', "mark": begins}
+    line = {"step_line": f'{begins}"at":', "step_rest": ',"value":null}', "step_mark": begins}
     w.q.parts.named.one("step", found, brings=line)
 
 

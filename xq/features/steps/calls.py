@@ -196,7 +196,7 @@ class Progress:
 
     def _record(self, event: str, begins: str, rest: str, unless: str, what: str, **brings: Any) -> Callable[[], bool]:
         """Return what adds a line `unless` the task has one that begins so. Raises Bury, and NotOwner when run."""
-        brings |= self._line(begins, rest, what) | {"mark": unless}
+        brings |= self._line(begins, rest, what) | {"step_mark": unless}
         taken = self.attempt.taken
 
         def write() -> bool:
@@ -221,7 +221,7 @@ class Progress:
                 f"at most {MOST:,}: what is large is a row of its own, whose key the step returns"
             )
         self._octets += size * counts
-        return {"line": f'{begins}"at":', "rest": rest}
+        return {"step_line": f'{begins}"at":', "step_rest": rest}
 
     def _run(self, write: Callable[[], R]) -> R:
         """Run what adds a record, in the transaction that is open, or by the session of the function."""
@@ -304,7 +304,7 @@ class Progress:
         elif span is not None and name not in self.deadlines:
             how = {"delay": span}
         rest = f',"for":{round(how["delay"] * US)}}}' if "delay" in how else "}"
-        self._suspend("wait", how, begins, rest, unless, told, awaits=name)
+        self._suspend("wait", how, begins, rest, unless, told, step_signal=name)
 
     def _look(self) -> str | None:
         row, _ = self.moves.look(self.attempt.taken.parts, self.moves.afresh)
@@ -315,8 +315,8 @@ class Progress:
     def _suspend(
         self, event: str, how: dict[str, Any], begins: str, rest: str, unless: str, told: str, **brings: Any
     ) -> None:
-        is_first = event == "sleep" or brings["awaits"] not in self.deadlines
-        brings |= self._line(begins, rest, told, counts=is_first) | {"mark": unless}
+        is_first = event == "sleep" or brings["step_signal"] not in self.deadlines
+        brings |= self._line(begins, rest, told, counts=is_first) | {"step_mark": unless}
         self.job.suspended = Suspended(event, how, brings, told)
         raise self.job.suspended
 

@@ -9,13 +9,13 @@ from xq.features.steps.lines import signals_alone
 from xq.features.steps.signals import Signals
 from xq.features.steps.slice import StepsSlice
 
-APPENDED = "steps", Sql(("COALESCE({steps}, '')", ":line", "{now_us}", ":rest"))
+APPENDED = "steps", Sql(("COALESCE({steps}, '')", ":step_line", "{now_us}", ":step_rest"))
 # A task that sleeps or waits has something in `awaits`, and the take that goes on is no further attempt.
 GOES_ON = (
     "attempts",
     Sql(("CASE WHEN {awaits} IS NOT NULL AND {attempts} > 0 THEN {attempts} - 1 ELSE {attempts} END",)),
 )
-NEW = Lacks("steps", "mark")  # a record is made once, and a task waits for what has not come
+NEW = Lacks("steps", "step_mark")  # a record is made once, and a task waits for what has not come
 
 
 def steps(on: On = True) -> Feature:
@@ -37,7 +37,7 @@ def steps(on: On = True) -> Feature:
             by_owner("step", TAKEN, ("attempts", 1), ("lost", 0)),
             by_owner("elapse", TAKEN, when=(NEW, Sql(("{now_us} >= :until",)))),  # a sleep, or a wait, is over
             by_owner("sleep", "W", ("awaits", "")),
-            by_owner("wait", "W", ("awaits", Sql((":awaits",)))),
+            by_owner("wait", "W", ("awaits", Sql((":step_signal",)))),
             Transition("W", "signal", READY, when=(NEW,)),
         ),
         columns=(

@@ -33,7 +33,7 @@ class Signals:
         """Give a task a signal. Return whether it is the first of its name. Raises as `Queue.signal`."""
         parts, named_so = self.parts, named(SIGNAL, name)
         brings = brought(named_so, f',"value":{as_value(named_so, value)}}}')
-        size = len(brings["line"]) + DIGITS + len(WOKE) + len(brings["rest"])
+        size = len(brings["step_line"]) + DIGITS + len(WOKE) + len(brings["step_rest"])
         if size > LONGEST_SIGNAL:
             raise BadValue(f"the signal {named_so!r} has {size:,} octets as a line, and may have {LONGEST_SIGNAL:,}")
         found, most = parts.tasks.identify(key)[0], MOST
@@ -69,7 +69,7 @@ class Signals:
         literals = dialect.literals(parts.store, dialect.table_in_schema, by_column).values()
         known = dict(zip(by_name(key), literals, strict=True))
         known |= {each: dialect.in_any_mode(text) for each, text in brings.items()}
-        known |= {"rest": dialect.joined(["',\"value\":'", value, "'}'"]), "adding": "0", "most": str(ANY)}
+        known |= {"step_rest": dialect.joined(["',\"value\":'", value, "'}'"]), "adding": "0", "most": str(ANY)}
         known |= {"now": "NULL", "context": dialect.in_any_mode(dialect.stored_context(SIGNAL))}
         return filled(written(dialect), **known)
 
@@ -95,7 +95,7 @@ class Signals:
             ((changed,),) = executor.run(sends, {**executor.values(), **by_name(key), **brings})
             if changed and (counts or wakes):
                 row, _ = parts.named.look(key, parts.named.afresh)
-                mine = [line for line in self._lines(row) if (line.kind, line.name) == (SIGNAL, brings["awaits"])]
+                mine = [line for line in self._lines(row) if (line.kind, line.name) == (SIGNAL, brings["step_signal"])]
                 woke = any("woke" in line.fields for line in mine)
                 parts.named.statements.count(binding, SIGNAL, "W", READY, int(woke))
                 if woke:
@@ -116,7 +116,8 @@ def as_value(name: str, value: object) -> str:
 def brought(name: str, rest: str) -> dict[str, str]:
     """Return the values for the SQL of a signal, whose line ends with `rest`."""
     begins = mark(SIGNAL, name)
-    return {"line": f'{begins}"at":', "rest": rest, "mark": begins, "late": mark("timeout", name), "awaits": name}
+    marks = {"step_mark": begins, "step_late": mark("timeout", name)}
+    return {"step_line": f'{begins}"at":', "step_rest": rest, "step_signal": name} | marks
 
 
 def written(dialect: Dialect) -> str:

@@ -29,13 +29,13 @@ class StepsSlice(Slice):
         """
         terms, roles = self.terms, self.terms.roles
         status, awaits, steps = roles["status"], roles["awaits"], roles["steps"]
-        comes = f"{terms.exact(awaits)} = :awaits"
+        comes = f"{terms.exact(awaits)} = :step_signal"
         wakes, there = f"{terms.is_state('W')} AND {comes}", f"COALESCE({steps}, '')"
         noted = f"CASE WHEN {terms.sets_context} THEN {{}} END" if terms.sets_context and terms.has_history else "{}"
         state = noted.format(f"CASE WHEN {wakes} THEN {terms.literal(terms.words[READY])} ELSE {status} END")
         last = {status: state, awaits: f"CASE WHEN {comes} THEN NULL ELSE {awaits} END"}
         woken = f"CASE WHEN {wakes} THEN '{WOKE}' ELSE '' END"
-        sets = [f"{steps} = {terms.joined([there, ':line', terms.now_us, woken, ':rest'])}"]
+        sets = [f"{steps} = {terms.joined([there, ':step_line', terms.now_us, woken, ':step_rest'])}"]
         sets += [
             f"{column} = CASE WHEN {wakes} THEN {value} ELSE {column} END"
             for column, value in ready.items()
@@ -44,7 +44,7 @@ class StepsSlice(Slice):
         sets += [f"{column} = {value}" for column, value in last.items()]
         states = [state for state in terms.machine.states if state in KEPT_IN]
         fits = f"LENGTH({there}) + :adding <= :most"
-        lacks = " AND ".join(terms.lacks(there, name) for name in (":mark", ":late"))
+        lacks = " AND ".join(terms.lacks(there, name) for name in (":step_mark", ":step_late"))
         where = f"{terms.by_key()} AND {terms.in_states(states)} AND {lacks} AND {fits}"
         return f"UPDATE {terms.table_in_schema} SET {', '.join(sets)} WHERE {where}"
 

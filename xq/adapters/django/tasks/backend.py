@@ -169,7 +169,8 @@ class TaskGroup(Group[Any]):
         super().__init__(*given)
 
     def _target(self, then: Any) -> tuple[Any, object, str | None]:
-        if isinstance(then, tuple) and len(then) == 2 and isinstance(then[1], str):  # a signal
+        is_pair = isinstance(then, tuple) and len(then) == 2 and isinstance(then[1], str)
+        if is_pair and not isinstance(then[0], interface.Task):  # a signal
             is_result = isinstance(then[0], interface.TaskResult)
             return (self._parts, then[0].id, then[1]) if is_result else super()._target(then)
         given: list[Any] = list(then) if isinstance(then, tuple) else [then]
