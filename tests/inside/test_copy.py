@@ -19,6 +19,7 @@ from tests.conftest import DATABASES, Maker
 from tests.servers import MariaDB, Postgres, shared
 from tests.steps import install_anew, next_release
 from xq.pipeline.copy import Copy, Side
+from xq.testing import run_pending
 
 WAYS = [("sqlite", "postgres"), ("postgres", "mariadb"), ("mariadb", "sqlite")]
 FEATURES = {
@@ -214,6 +215,37 @@ def test_a_target_that_was_installed_without_the_history_gets_it(queues):
     assert source.xq.pipeline.copy_to(there.pipeline, "there") == (1, 1, 0)
     assert there.stats() == source.xq.stats()
     assert there.check() == []
+
+
+@pytest.mark.parametrize(
+    "queues",
+    [(*way, {"steps": True, "delayed": True, "buried": True, "keep": True}) for way in WAYS],
+    indirect=True,
+)
+def test_half_done_tasks_go_on_where_they_were(queues):
+    here, there = queues
+    calls = list[Any]()
+
+    def work(found: Any) -> None:
+        calls.append(xq.step("a", str, found.id))
+        xq.sleep("s", 50)
+        found.ack(update={"name": xq.wait_for("go")})
+
+    for queue in (here, there):
+        queue.xq.worker(work)
+    here.xq.put_many([{} for _ in range(100)])
+    run_pending(here)
+    here.xq.clock.tick(60)
+    there.xq.clock.now = here.xq.clock.now
+    for key in range(1, 51):
+        here.xq.signal(key, "go", f"for {key}")
+    move(here, there)
+    assert run_pending(there) == 100
+    for key in range(51, 101):
+        there.xq.signal(key, "go", f"for {key}")
+    run_pending(there)
+    assert sorted(task.name for task in there.select()) == sorted(f"for {key}" for key in range(1, 101))
+    assert (there.xq.count("D"), len(calls)) == (100, 250)
 
 
 @both
