@@ -90,6 +90,34 @@ def test_what_a_step_has_written_stays_and_what_comes_after_it_is_undone(shop):
     assert failed == [1]
 
 
+def test_what_is_changed_after_a_step_is_committed_with_the_ack_without_a_flush(shop):
+    def work(order: Any, session: Any) -> Any:
+        yield xq.step, "a", print
+        order.cents = 7
+        session.add(shop.Payment(order_id=order.id))
+
+    shop.orders.put({"cents": 1})
+    assert (shop.run(work, max_attempts=1), shop.orders.peek(1).cents, shop.paid()) == ("D", 7, [1])
+
+
+def test_steps_side_by_side_in_one_session_are_refused(shop):
+    def inner() -> None:
+        xq.step("b", print)
+
+    async def ainner() -> None:
+        await asyncio.gather(xq.step("a", asyncio.sleep, 0), xq.step("b", asyncio.sleep, 0))
+
+    def work(order: Any, session: Any) -> Any:
+        if shop.awaits:
+            yield (ainner,)
+        else:
+            yield xq.step, "a", inner
+
+    shop.orders.put({"cents": 1})
+    assert shop.run(work, max_attempts=1) == "B"
+    assert ("would run beside 'a' in one session" if shop.awaits else "within the step 'a'") in shop.why()
+
+
 def test_a_step_commits_without_expiring_what_the_function_has_and_makes_the_calls_that_wait_for_it(shop):
     calls = list[Any]()
 

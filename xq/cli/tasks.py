@@ -151,6 +151,8 @@ def signal_(
     with queue.acting(actor, reason):
         first = queue.signal(one := key_of(queue, key), name, content)
     told = "is the first of its name" if first else "changes nothing: one came before, or its wait has timed out"
+    if first and (awaits := queue.parts.tasks.in_role(queue.peek(one), "awaits")):
+        told += f", and kept: the task waits for another one, {awaits}"
     return Answer({"key": _key(one), "name": name, "first": first}, [f"the signal {name} of task {key} {told}"])
 
 

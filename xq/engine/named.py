@@ -180,7 +180,9 @@ class NamedMoves(Generic[T]):
         parts, _ = self.tasks.identify(key)
 
         def move() -> T:
-            row, _ = self.look(parts, self.executor.dialect.lock)
+            row, state = self.look(parts, self.executor.dialect.lock)
+            if state not in (sources := self.machine.sources(event)):
+                raise WrongState(event, self.tasks.app_key(parts), state, sources, self.tasks.wording)
             place, roles = self.tasks.table.fields.index, self.tasks.table.roles
             made = {roles[role].name: make(row[place(roles[role])]) for role, make in rewrite.items()}
             return self.one(event, key, options, {**(update or {}), **made}, sets=tuple(rewrite))

@@ -401,6 +401,21 @@ def test_a_wait_without_time_left_is_late_at_once_unless_its_signal_is_there(mak
     assert (calls, row(Task, 1).status, row(Task, 2).status) == (["1", "late"], "D", "D")
 
 
+def test_an_attempt_waits_once_for_a_name(make, calls):
+    Task = queue(make)
+
+    def work(found: Any) -> None:
+        for _ in range(2):
+            try:
+                xq.wait_for("answer", timeout=0)
+            except TimeoutError:
+                calls("late")
+
+    run = works(Task, work, max_attempts=1)
+    assert (run(), calls, state(Task, 1)) == (1, ["late"], "B")
+    assert "has waited for 'answer' already: another wait has a name of its own" in row(Task, 1).error
+
+
 def test_a_signal_beside_the_wait_that_has_just_begun_is_not_lost(make, calls):
     Task = queue(make)
 
@@ -511,6 +526,8 @@ def test_dig_again_forgets_a_step_and_what_is_recorded_after_it_but_no_signals(m
         Task.xq.dig(1, again="x")
     assert state(Task, 1) == "B"
     Task.xq.dig(1, again="b")
+    with pytest.raises(WrongState, match="cannot dig task 1: it is ready"):
+        Task.xq.dig(1, again="b")
     assert lines(Task) == [("step", "a"), ("signal", "kept")]
     run()
     assert (calls, state(Task, 1)) == (["a", "b", "c", "b", "c"], "D")

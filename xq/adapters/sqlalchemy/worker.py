@@ -21,7 +21,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.util import greenlet_spawn
 
 from xq.adapters.sqlalchemy.joined import check_schema, watch
-from xq.adapters.sqlalchemy.writes import Writes, noting
+from xq.adapters.sqlalchemy.writes import Writes, is_ended_by_xq, noting
 from xq.core.connections import keep
 from xq.core.errors import ConfigurationError, LeftOpen, NotFound, WrongState, shown
 from xq.core.tokens import TOKEN_ATTRIBUTE
@@ -203,6 +203,7 @@ class InSession:
         finally:
             session.expire_on_commit = expires
         session.begin()
+        is_ended_by_xq(session)
         return made
 
     @contextmanager

@@ -62,6 +62,12 @@ def open_writes() -> bool:
     return bool((writes := _writes.get()) and writes.open)
 
 
+def is_ended_by_xq(session: Session) -> None:
+    """Note that xq ends the session, and not the function."""
+    if (writes := _writes.get()) is not None:
+        writes.sessions.discard(session)
+
+
 def wrote(connection: sa.Connection) -> None:
     """Note that a connection's transaction has written."""
     if (writes := _writes.get()) is not None and connection in writes.begun:

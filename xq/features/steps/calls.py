@@ -54,7 +54,7 @@ def step(name: str, call: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs
             if inspect.iscoroutine(value):
                 value.close()
             raise BadType(f"the step {name!r} calls an async def: await xq.step in an async def")
-    return progress.record(name, value)
+        return progress.record(name, value)
 
 
 async def _astep(name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -65,7 +65,7 @@ async def _astep(name: str, call: Callable[..., Any], args: Any, kwargs: Any) ->
         value = call(*args, **kwargs)
         if inspect.isawaitable(value):
             value = await value
-    return await progress.arecord(name, value)
+        return await progress.arecord(name, value)
 
 
 def sleep(name: str, delay: float | timedelta | None = None, *, at: datetime | None = None) -> Any:
@@ -102,6 +102,8 @@ class Progress:
         self.moves = moves = self._calls.moves
         self.store, self.clock = moves.store, moves.executor.clock
         self.used = set[str]()  # steps and sleeps
+        self.running = set[str]()  # steps whose functions run
+        self.awaited = set[str]()  # signals
         self._octets = 0
         self._read(moves.tasks.in_role(self.attempt.task, "steps"))
 
@@ -152,8 +154,12 @@ class Progress:
 
     @contextmanager
     def inside(self, name: str) -> Iterator[None]:
+        if self.running and self.job.commit is not None:
+            running = ", ".join(map(repr, self.running))
+            raise BadValue(f"the step {name!r} would run beside {running} in one session: await one after the other")
         token = _within.set(name)
         self.used.add(name)
+        self.running.add(name)
         try:
             yield
         except BaseException as error:
@@ -161,6 +167,7 @@ class Progress:
             error.add_note(f"in the step {name!r}")
             raise
         finally:
+            self.running.discard(name)
             _within.reset(token)
 
     def _written(self, name: str, value: Any) -> tuple[str, Callable[[], bool]]:
@@ -283,6 +290,9 @@ class Progress:
         """Yield what is to be run before it is known; then return the value. Raises Suspended and TimeoutError."""
         name = named(SIGNAL, name)
         span = None if timeout is None else seconds_of("the timeout of xq.wait_for", timeout)
+        if name in self.awaited:
+            raise BadValue(f"this attempt has waited for {name!r} already: another wait has a name of its own")
+        self.awaited.add(name)
         if name in self.signals:
             return self.signals[name]
         begins, unless, told = mark("wait", name), mark(SIGNAL, name), f"waits for the signal {name!r}"
