@@ -327,8 +327,8 @@ SECTIONS = [
     Section(
         "durable",
         "Durable steps beside DBOS",
-        "Workflows of five steps that do nothing, one after the other in one thread; no commit waits for the disk. xq's "
-        "are tasks of a worker, which are put, taken and acked; DBOS's are called, without a queue.",
+        "Workflows of five steps that do nothing, one after the other in one thread; no commit waits for the disk. "
+        "Those of xq are tasks of a worker, which are put, taken and acked; those of DBOS are called, without a queue.",
         durable,
         ("postgres",),
     ),
