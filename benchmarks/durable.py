@@ -54,7 +54,7 @@ def by_dbos(database: Postgres, stack: ExitStack) -> Runs:
     DBOS(config={"name": "bench", "system_database_url": url, "run_admin_server": False, "log_level": "ERROR"})
     step = DBOS.step()(nothing)
 
-    @DBOS.workflow()
+    @DBOS.workflow()  # type: ignore[untyped-decorator]
     def workflow() -> None:
         for _ in range(STEPS):
             step()
