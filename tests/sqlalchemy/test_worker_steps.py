@@ -100,22 +100,37 @@ def test_what_is_changed_after_a_step_is_committed_with_the_ack_without_a_flush(
     assert (shop.run(work, max_attempts=1), shop.orders.peek(1).cents, shop.paid()) == ("D", 7, [1])
 
 
-def test_steps_side_by_side_in_one_session_are_refused(shop):
-    def inner() -> None:
-        xq.step("b", print)
-
-    async def ainner() -> None:
-        await asyncio.gather(xq.step("a", asyncio.sleep, 0), xq.step("b", asyncio.sleep, 0))
+def test_steps_side_by_side_in_one_session_take_turns(shop):
+    def pays(session: Any, order: Any, n: int) -> int:
+        session.add(shop.Payment(order_id=order.id))
+        return n
 
     def work(order: Any, session: Any) -> Any:
-        if shop.awaits:
-            yield (ainner,)
-        else:
-            yield xq.step, "a", inner
+        async def all_of_them() -> None:
+            own = session if not hasattr(session, "sync_session") else session.sync_session
+            found = await asyncio.gather(*(xq.step(f"s{n}", pays, own, order, n) for n in range(5)))
+            assert found == [*range(5)]
+
+        yield (all_of_them,) if shop.awaits else (lambda: asyncio.run(all_of_them()),)
+        if not order.cents:
+            order.cents = 1
+            raise Failed
+
+    shop.orders.put({"cents": 0})
+    assert (shop.run(work, max_attempts=2), shop.paid()) == ("B", [1] * 5)
+
+
+def test_a_plain_function_has_no_steps_in_a_session_that_is_awaited(shop):
+    def helper() -> None:
+        xq.step("a", print)
+
+    def work(order: Any, session: Any) -> Any:
+        yield (helper,)
 
     shop.orders.put({"cents": 1})
-    assert shop.run(work, max_attempts=1) == "B"
-    assert ("would run beside 'a' in one session" if shop.awaits else "within the step 'a'") in shop.why()
+    assert shop.run(work, max_attempts=1) == ("B" if shop.awaits else "D")
+    if shop.awaits:
+        assert "the session of the worker's function is awaited" in shop.why()
 
 
 def test_a_step_commits_without_expiring_what_the_function_has_and_makes_the_calls_that_wait_for_it(shop):

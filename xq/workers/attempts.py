@@ -292,7 +292,7 @@ class Attempts(Generic[T]):
             except Unmet:
                 return one("release", taken, update=update, undone=True)
 
-        if self.calls.finish_or_leave(attempt.taken, move) is not None:
+        if self.calls.finish(move, partial(self.failures.failed, attempt)) is not None:
             self._log_done(job, attempt, told=suspended.told)
 
     def _is_committed(self, attempt: Attempt) -> bool:

@@ -88,7 +88,7 @@ class Suspended(BaseException):
         """Return whether a function has ended so that raised `error` in the end (None: it returned)."""
         if isinstance(error, BaseExceptionGroup):  # of a TaskGroup
             return error.split(Suspended)[1] is None
-        return error is None or error is self
+        return error is None or isinstance(error, Suspended)
 
 
 class ProcessDied(Exception):

@@ -156,6 +156,7 @@ class Worker(Generic[T]):
             for around in self._around:
                 stack.enter_context(around(task))
             returned(self._call(task))
+        returned()  # one of these may have swallowed it
 
     async def acall(self, task: Any) -> None:
         """Await the function with a task, within the context managers around it."""
@@ -170,6 +171,7 @@ class Worker(Generic[T]):
                     stack.enter_context(context)
             await self._call(task)
             returned()
+        returned()
 
 
 def is_async(function: Any) -> bool:

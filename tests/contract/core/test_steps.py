@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -561,6 +562,59 @@ def test_in_an_async_def_steps_are_awaited_and_run_side_by_side(make, calls):
     asyncio.run(Task.xq.aio.signal(1, "a", 5))
     run()
     assert (state(Task, 1), seen[-1], len(calls), seen[0][1]) == ("D", 5, 20, "s1")
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_waits_that_are_gathered_are_refused_and_no_suspension(make, returns):
+    Task = queue(make)
+
+    async def work(found: Any) -> None:
+        await asyncio.gather(xq.wait_for("legal"), xq.wait_for("finance"), return_exceptions=returns)
+
+    works(Task, work, max_attempts=1)()
+    assert state(Task, 1) == ("D" if returns else "B")
+    assert returns or "await it in the worker's function itself" in row(Task, 1).error
+
+
+def test_a_record_that_was_rolled_back_is_made_by_the_next_try(make, calls):
+    Task = queue(make)
+
+    def work(found: Any) -> None:
+        for n in range(2):
+            try:
+                with make.db.atomic():
+                    xq.step("a", calls, f"a{n}")
+                    calls("end", fails=1)
+            except Failed:
+                assert lines(Task) == []
+
+    assert (works(Task, work, max_attempts=1)(), calls, state(Task, 1)) == (1, ["a0", "end", "a1", "end"], "D")
+
+
+def test_a_context_manager_around_that_swallows_the_suspension_makes_no_ack_of_it(make):
+    Task = queue(make)
+    Task.xq.handlers.clear()
+    worker = Task.xq.worker(lambda found: xq.sleep("s", DAYS), around=lambda found: suppress(BaseException))
+    Task.put(task())
+    worker.run(until_empty=True)
+    assert state(Task, 1) == "W"
+
+
+@pytest.mark.parametrize("name", ["a\0b", "caf\ud800", "", 256 * "x", 7])
+def test_a_name_that_no_database_can_hold_is_refused(make, name):
+    Task, told = queue(make), list[str]()
+
+    def work(found: Any) -> None:
+        for call in (lambda: xq.step(name, str), lambda: xq.sleep(name, 0), lambda: xq.wait_for(name)):
+            try:
+                call()
+            except (xq.BadValue, xq.BadType):
+                told.append("refused")
+
+    works(Task, work)()
+    assert (told, state(Task, 1)) == (["refused"] * 3, "D")
+    with pytest.raises((xq.BadValue, xq.BadType)):
+        Task.xq.signal(1, name)
 
 
 def test_a_coroutines_subtask_has_steps_and_no_waits(make, calls):

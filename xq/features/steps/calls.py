@@ -7,8 +7,8 @@ import inspect
 import json
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -61,11 +61,12 @@ async def _astep(name: str, call: Callable[..., Any], args: Any, kwargs: Any) ->
     progress = _progress("step")
     if progress.has(name):
         return progress.values[name]
-    with progress.inside(name):
-        value = call(*args, **kwargs)
-        if inspect.isawaitable(value):
-            value = await value
-        return await progress.arecord(name, value)
+    async with progress.turn():
+        with progress.inside(name):
+            value = call(*args, **kwargs)
+            if inspect.isawaitable(value):
+                value = await value
+            return await progress.arecord(name, value)
 
 
 def sleep(name: str, delay: float | timedelta | None = None, *, at: datetime | None = None) -> Any:
@@ -102,8 +103,9 @@ class Progress:
         self.moves = moves = self._calls.moves
         self.store, self.clock = moves.store, moves.executor.clock
         self.used = set[str]()  # steps and sleeps
-        self.running = set[str]()  # steps whose functions run
         self.awaited = set[str]()  # signals
+        self._open = set[str]()  # steps that are recorded in a transaction which may be rolled back
+        self._turn = asyncio.Lock()  # of the steps in an asynchronous session
         self._octets = 0
         self._read(moves.tasks.in_role(self.attempt.task, "steps"))
 
@@ -138,9 +140,24 @@ class Progress:
 
     # steps
 
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Let the steps of a session run one after the other: a commit is of all that it has."""
+        if self.job.commit is None:
+            yield
+            return
+        async with self._turn:
+            if self.job.commit is None:
+                raise ConfigurationError("the worker's function has ended, and this step with its session")
+            yield
+
     def has(self, name: object) -> bool:
         """Return whether a step is recorded. Raises BadValue."""
         name = named("step", name)
+        if name in self._open and mark("step", name) not in (self._look() or ""):  # it was rolled back
+            self._open.discard(name)
+            self.used.discard(name)
+            self.values.pop(name, None)
         self._use(name, self.slept)
         return name in self.values
 
@@ -154,12 +171,8 @@ class Progress:
 
     @contextmanager
     def inside(self, name: str) -> Iterator[None]:
-        if self.running and self.job.commit is not None:
-            running = ", ".join(map(repr, self.running))
-            raise BadValue(f"the step {name!r} would run beside {running} in one session: await one after the other")
         token = _within.set(name)
         self.used.add(name)
-        self.running.add(name)
         try:
             yield
         except BaseException as error:
@@ -167,7 +180,6 @@ class Progress:
             error.add_note(f"in the step {name!r}")
             raise
         finally:
-            self.running.discard(name)
             _within.reset(token)
 
     def _written(self, name: str, value: Any) -> tuple[str, Callable[[], bool]]:
@@ -183,6 +195,9 @@ class Progress:
     def _made(self, name: str, text: str) -> Any:
         """Note a record, and return its value."""
         self.values[name] = json.loads(text)
+        if self.job.commit is None and self.store.in_transaction():
+            self._open.add(name)
+            self.store.after_commit(partial(self._open.discard, name))
         if self.attempt.number:
             begins = partial(setattr, self.attempt, "number", 1)
             if self._calls.alone:  # the transaction of a test is not committed
@@ -232,10 +247,12 @@ class Progress:
 
     def _run(self, write: Callable[[], R]) -> R:
         """Run what adds a record, in the transaction that is open, or by the session of the function."""
-        if self.job.commit is not None:
-            done: R = self.job.commit(write)
-            return done
-        return self._retried(write)
+        if self.job.commit is None:
+            return self._retried(write)
+        if inspect.iscoroutinefunction(self.job.commit):
+            raise ConfigurationError("the session of the worker's function is awaited: call its steps in an async def")
+        done: R = self.job.commit(write)
+        return done
 
     def _retried(self, write: Callable[[], R]) -> R:
         lost = list[NotOwner]()
@@ -255,8 +272,8 @@ class Progress:
     async def _arun(self, write: Callable[[], R]) -> R:
         done: R
         if self.job.commit is not None:
-            done = await self.job.commit(write)
-            return done
+            done = self.job.commit(write)
+            return await done if inspect.isawaitable(done) else done
         if (elsewhere := self.store.for_coroutine(lambda: None)) is not None:
             elsewhere.close()  # `aio` makes such a coroutine for the call
         elif self._calls.alone or self.store.in_transaction():  # as the function's own transaction is this thread's
@@ -346,6 +363,7 @@ def _done(calls: Any, run: Callable[[Any], Any]) -> Any:
 
 
 async def _awaited(progress: Progress, calls: Any) -> Any:
+    _check_own_task(progress.job)  # gather() has made a subtask of it since
     answer = None
     try:
         while True:
@@ -376,12 +394,17 @@ def _progress(what: str, suspends: bool = False) -> Progress:
         raise job.suspended
     if inner := _within.get():
         raise BadValue(f"xq.{what} is called within the step {inner!r}: a step has none of its own, and cannot wait")
-    if suspends and job.coroutine is not None and asyncio.current_task() is not job.coroutine:
-        raise BadValue(f"xq.{what} ends the attempt: await it in the worker's function itself, not in a subtask")
+    if suspends:
+        _check_own_task(job)
     if job.progress is None:
         job.progress = Progress(job)
     progress: Progress = job.progress
     return progress
+
+
+def _check_own_task(job: Any) -> None:
+    if job.coroutine is not None and asyncio.current_task() is not job.coroutine:
+        raise BadValue("a wait ends the attempt: await it in the worker's function itself, not in a subtask")
 
 
 def _lease(what: str) -> Any:

@@ -83,6 +83,8 @@ def named(what: str, name: object) -> str:
         raise BadType(f"a {what} is named by text, not by {shown(name)}")
     if not 0 < len(name) <= LONGEST_NAME:
         raise BadValue(f"a {what} has a name of 1 to {LONGEST_NAME} characters, not {shown(name)}")
+    if "\0" in name or any("\ud800" <= each <= "\udfff" for each in name):
+        raise BadValue(f"a {what} has a name that every database can hold, not {shown(name)}")
     return str.__str__(name)
 
 
