@@ -12,7 +12,7 @@ import pytest
 import xq
 from tests.factories import task
 from tests.steps import STUCK, another_process, eventually, is_exact, note, noted, processes, row, state
-from tests.support.killed_steps import FEATURES, check
+from tests.support.killed_steps import FEATURES, check, check_sessions
 
 
 @pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
@@ -58,6 +58,11 @@ def test_a_killed_process_has_done_its_recorded_steps_and_another_goes_on(make_l
 @pytest.mark.parametrize("in_transaction", [True, False], ids=["in atomic()", "plain"])
 def test_effects_of_killed_steps(make_live, in_transaction):
     check(make_live, 15, in_transaction)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["session", "async session"])
+def test_effects_of_killed_steps_in_sessions(make_live, asynchronous):
+    check_sessions(make_live.db, 10, asynchronous)
 
 
 def test_a_waiting_worker_wakes_by_a_signal_of_another_process(make_live, tmp_path):

@@ -12,10 +12,14 @@ from os import kill
 from typing import Any
 
 import peewee as pw
+import sqlalchemy as sa
 
 import xq
 from tests.conftest import Maker
-from tests.steps import eventually, forked
+from tests.sqlalchemy import in_loop
+from tests.sqlalchemy.shop import Shop
+from tests.sqlalchemy.test_async_worker_session import DRIVERS
+from tests.steps import eventually, forked, is_exact
 from tests.support.life import end_threads
 
 FEATURES = {"steps": True, "delayed": True, "buried": True, "keep": True, "ttr": 60}
@@ -67,31 +71,32 @@ def function(db: pw.Database, Effect: Any, in_transaction: bool) -> Callable[[An
     return work
 
 
-def killed(db: pw.Database, Order: Any, kills: int, at_once: int = 2, seed: int = 7) -> int:
+def killed(db: pw.Database, queue: Any, program: Callable[[], Any], kills: int, at_once: int = 2) -> None:
     """Run programs of workers, and kill each after a random time, until so many are killed and all orders are done."""
-    drawn = random.Random(seed)
+    drawn, running = random.Random(7), [forked(db, program) for _ in range(at_once)]
 
-    def program() -> None:
-        Order.xq.run(workers=3)
+    def left() -> int:
+        counts = queue.stats().counts
+        return sum(counts.values()) - counts["D"]
 
-    done, running = 0, [forked(db, program) for _ in range(at_once)]
-    while done < kills:
-        time.sleep(drawn.uniform(0.0, 0.12) / at_once)
-        victim = running.pop(0)
+    def ends(victim: Any) -> None:
         kill(victim.pid, signal.SIGKILL)
         victim.join()
-        done += 1
+
+    for _ in range(kills):
+        time.sleep(drawn.uniform(0.0, 0.12) / at_once)
+        ends(running.pop(0))
         running.append(forked(db, program))
-        if not Order.select().where(Order.status != "D").count():
-            Order.xq.put_many([{} for _ in range(20)])
+        if not left():
+            queue.put_many([{} for _ in range(20)])
+        end_threads()
+        queue.parts.store.disconnect()
         db.close()
     try:
-        eventually(lambda: not Order.select().where(Order.status != "D").count(), 60)
+        eventually(lambda: not left(), 60)
     finally:
         for each in running:
-            kill(each.pid, signal.SIGKILL)
-            each.join()
-    return done
+            ends(each)
 
 
 def effects(Order: Any, Effect: Any) -> Iterator[tuple[int, str, int]]:
@@ -110,17 +115,52 @@ def effects(Order: Any, Effect: Any) -> Iterator[tuple[int, str, int]]:
 
 def check(make: Maker, kills: int, in_transaction: bool) -> None:
     """Kill so many programs. Each effect is there, and with a transaction exactly once; the statistics are exact."""
-    from tests.steps import is_exact
-
     Order, Effect = orders(make), ledger(make.db)
     Order.xq.worker(function(make.db, Effect, in_transaction), backoff=0)
     Order.xq.put_many([{} for _ in range(20)])
     end_threads()
     make.db.close()
-    assert killed(make.db, Order, kills) == kills
+    killed(make.db, Order.xq, lambda: Order.xq.run(workers=3), kills)
     found = list(effects(Order, Effect))
     assert found
     wrong = [each for each in found if each[2] != 1] if in_transaction else [each for each in found if each[2] < 1]
     assert wrong == []
     assert is_exact(Order)
     print(f"{kills} kills: {len(found):,} steps, {sum(n - 1 for *_, n in found):,} effects more than one")
+
+
+def check_sessions(db: pw.Database, kills: int, asynchronous: bool) -> None:
+    """Kill so many programs whose functions have sessions of SQLAlchemy: each payment is there exactly once."""
+    made = in_loop.engine(db, DRIVERS[type(db)], poolclass=sa.NullPool) if asynchronous else None
+    shop: Any = Shop(db, made, steps=True)
+
+    def pays(session: Any, order: Any) -> str:
+        session.add(shop.Payment(order_id=order.id))
+        return f"{order.id}"
+
+    def work(order: Any, session: Any) -> None:
+        for n in range(STEPS):
+            assert xq.step(f"step {n}", pays, session, order) == f"{order.id}"
+            if n == 1:
+                xq.sleep("short", 0.01)
+        order.cents += 1
+
+    async def awork(order: Any, session: Any) -> None:
+        for n in range(STEPS):
+            assert await xq.step(f"step {n}", pays, session, order) == f"{order.id}"
+            if n == 1:
+                await xq.sleep("short", 0.01)
+        order.cents += 1
+
+    shop.orders.worker(awork if asynchronous else work, session=shop.Session, backoff=[0], workers=3)
+    shop.orders.put_many([{} for _ in range(20)])
+    end_threads()
+    shop.engine.dispose()
+    db.close()
+    killed(db, shop.orders, shop.orders.run, kills)
+    with shop.engine.connect() as connection:
+        cents = connection.execute(sa.text("SELECT id, cents FROM orders")).fetchall()
+    paid = Counter(shop.paid())
+    assert {key: (n, paid[key]) for key, n in cents if (n, paid[key]) != (1, STEPS)} == {}
+    print(f"{kills} kills: {len(cents):,} orders, {sum(paid.values()):,} payments")
+    shop.engine.dispose()

@@ -488,6 +488,27 @@ def test_a_function_that_swallows_the_suspension_meets_it_again_and_its_return_i
     assert (calls[2:], state(Task, 1)) == (["slept", "is T"], "D")
 
 
+def test_a_cancelled_sleeper_is_gone_and_a_running_function_records_nothing_more(make, calls):
+    Task, errors = queue(make), list[Any]()
+
+    def work(found: Any) -> None:
+        if found.id == 1:
+            xq.sleep("cool off", DAYS)
+        xq.step("a", calls, "a")
+        Task.xq.cancel(found.id, to="B")
+        try:
+            xq.step("b", calls, "b")
+        except NotOwner as error:
+            errors.append(str(error))
+
+    run = works(Task, work)
+    Task.put(task())
+    run()
+    Task.xq.cancel(1)
+    assert (row(Task, 1), lines(Task, 2), calls) == (None, [("step", "a")], ["a", "b"])
+    assert "Its take is over, and nothing is recorded" in errors[0]
+
+
 # what keeps records, and what drops them
 
 
