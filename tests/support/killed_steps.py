@@ -77,7 +77,7 @@ def killed(db: pw.Database, queue: Any, program: Callable[[], Any], kills: int, 
 
     def left() -> int:
         counts = queue.stats().counts
-        return sum(counts.values()) - counts["D"]
+        return int(sum(counts.values()) - counts["D"])
 
     def ends(victim: Any) -> None:
         kill(victim.pid, signal.SIGKILL)
