@@ -190,21 +190,39 @@ class Progress:
             self.used.discard(name)
             raise Bury(f"the value of the step {name!r} cannot be recorded. {error}") from error
         begins = mark("step", name)
-        return text, self._record("step", begins, f',"value":{text}}}', begins, f"the step {name!r}")
+        write = self._record("step", begins, f',"value":{text}}}', begins, f"the step {name!r}")
+
+        def written() -> bool:
+            done = write()
+            if self.job.commit is None:
+                self._note(name)
+            return done
+
+        return text, written
 
     def _made(self, name: str, text: str) -> Any:
         """Note a record, and return its value."""
         self.values[name] = json.loads(text)
-        if self.job.commit is None and self.store.in_transaction():
-            self._open.add(name)
-            self.store.after_commit(partial(self._open.discard, name))
-        if self.attempt.number:
-            begins = partial(setattr, self.attempt, "number", 1)
-            if self._calls.alone:  # the transaction of a test is not committed
-                begins()
-            else:
-                self.store.after_commit(begins)
+        if self.job.commit is not None:
+            self._committed(name)
         return self.values[name]
+
+    def _note(self, name: str) -> None:
+        """Note in the thread that has written a record whether a rollback may undo it."""
+        if not self.store.in_transaction():
+            self._committed(name)
+            return
+        self._open.add(name)
+        self.store.after_commit(partial(self._committed, name))
+        if self._calls.alone:  # the transaction of a test is not committed
+            self._begin_anew()
+
+    def _committed(self, name: str) -> None:
+        self._open.discard(name)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.attempt.number = min(self.attempt.number, 1)
 
     def record(self, name: str, value: Any) -> Any:
         text, write = self._written(name, value)
