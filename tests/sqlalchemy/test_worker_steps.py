@@ -100,6 +100,27 @@ def test_what_is_changed_after_a_step_is_committed_with_the_ack_without_a_flush(
     assert (shop.run(work, max_attempts=1), shop.orders.peek(1).cents, shop.paid()) == ("D", 7, [1])
 
 
+def test_a_function_that_commits_its_task_in_a_session_of_its_own_goes_on_with_its_records(shop):
+    if shop.awaits:
+        return
+    calls, again = list[Any](), list[Any]()
+
+    @shop.orders.worker(backoff=[0], max_attempts=2)
+    def work(order: Any) -> None:
+        with Session(shop.engine) as session:
+            session.add(order)
+            order.cents += 1
+            session.commit()  # which expires the order
+        xq.step("a", calls.append, "a")
+        if not again:
+            again.append(True)
+            raise Failed
+
+    shop.orders.put({"cents": 0})
+    shop.orders.run(until_empty=True)
+    assert (shop.states(), calls, shop.orders.peek(1).cents) == ("D", ["a"], 2)
+
+
 def test_steps_side_by_side_in_one_session_take_turns(shop):
     def pays(session: Any, order: Any, n: int) -> int:
         session.add(shop.Payment(order_id=order.id))

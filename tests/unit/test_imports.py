@@ -164,6 +164,7 @@ KNOWN = (
     ("limit", "sql/limits.py sql/records.py", "the table of limits"),
     ("unique utube", "sql/mariadb/mariadb_objects.py", "columns that indexes bring"),
     ("steps", "core/machine.py core/schema.py", "roles: a column that xq writes"),
+    ("steps", "workers/attempts.py", "a function goes on with what its task has at the take"),
     ("utube", "sql/mariadb/mariadb_installer.py", "a message: when writes wait"),
     ("rate", "sql/shared.py", "a table of all queues"),
     ("unique", "engine/insert.py", "puts with on_conflict"),

@@ -54,7 +54,8 @@ class Lease:
     made_by: Any = None  # the worker's `Attempts`
     thread: int = 0  # in which its function runs
     coroutine: Any = None  # the asyncio task that awaits it
-    progress: Any = None  # what is known of its function's steps
+    recorded: str | None = None  # what the row of its only task had of its function's steps at the take
+    progress: Any = None  # what is known of these
     suspended: Any = None  # how the function has ended its attempt, to go on later: `Suspended`
     _lost: threading.Event | None = None  # made when the handler asks for it
     _token: Any = None

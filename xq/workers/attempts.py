@@ -50,6 +50,7 @@ class Attempts(Generic[T]):
         roles, timer = moves.tasks.table.roles, None if alone else ttr_timer(moves.machine)
         moves.workers.add(self)
         self._counts = roles["attempts"].name if "attempts" in roles else ""  # the field with their number
+        self._steps = roles["steps"].name if "steps" in roles else ""  # the field with what functions have done
         self._uncounted = list[Any]()  # jobs that `uncount` has uncounted
         self._own_ttr = timer if timer is not None and timer.option in roles else None  # if tasks may have their own
         self.ttr = timer.default if timer is not None and self._own_ttr is None else None  # seconds
@@ -123,6 +124,7 @@ class Attempts(Generic[T]):
         finish = partial(self._finish_now, first)
         job = WorkerJob(self.heart, work, attempts, ttr, first.number, finish, failed=failed)
         job.ack_with, job.made_by = partial(self._ack_with, first), self
+        job.recorded = data[self._steps] if self._steps else None  # now: the function's session may expire the task
         self.heart.add(job)
         return job
 

@@ -107,7 +107,7 @@ class Progress:
         self._open = set[str]()  # steps that are recorded in a transaction which may be rolled back
         self._turn = asyncio.Lock()  # of the steps in an asynchronous session
         self._octets = 0
-        self._read(moves.tasks.in_role(self.attempt.task, "steps"))
+        self._read(job.recorded)
 
     def _read(self, text: str | None) -> None:
         self.values, self.slept, self.signals = dict[str, Any](), set[str](), dict[str, Any]()
