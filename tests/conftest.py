@@ -112,6 +112,7 @@ FAST = {"sqlite", "postgres"}  # MariaDB is slow to make tables and triggers
 PLACES: Mapping[str, tuple[set[str], ...]] = {
     "unit": (ALL,),
     "guarantees": (ALL,),
+    "guarantees/test_steps.py": (SQLITE, ALL),
     "contract": (SQLITE, ALL),
     "contract/core": (set(SHARED), ALL),
     "contract/test_bad_values.py": (SQLITE, SQLITE | {"memory"}),  # most is refused before a database is asked
@@ -173,7 +174,7 @@ def _tier(item: pytest.Item) -> str:
     places = PLACES if item.config.getoption("--orm") == "peewee" else ON_SQLALCHEMY
     while place and place not in places:
         place = place.rpartition("/")[0]
-    if not place or (item.stash[TIMING] and place not in TIMED):
+    if not place or (item.stash[TIMING] and not place.startswith(TIMED)):
         return "long"
     return next((tier for tier, on in zip(TIERS, places[place]) if on and databases <= on), "long")
 
