@@ -45,7 +45,8 @@ ORDER = (  # of the sections in the file
         "pages",
     ),
     *("millions", "busiest", "held", "readers", "fused"),
-    *("fused-full", "peers", "peer-workers", "peer-workers-full", "durable", "layers", "cpu", "orms", "django-peers", "functions", "sources"),
+    *("fused-full", "peers", "peer-workers", "peer-workers-full", "durable", "layers", "cpu", "orms"),
+    *("django-peers", "functions", "sources"),
     *("bulk", "consume", "driver", "activity", "pipeline", "pipelines", "pipelines-long"),
 )
 HEADER = """\
