@@ -293,7 +293,10 @@ class Operators(Generic[T]):
         return retried(self.parts.store, self.parts.executor.installation.check)
 
     def recount(self) -> None:
-        """Set the counters to what the table holds, after writes that bypassed the triggers (see `check`)."""
+        """Set the counters to what the table holds, after writes that bypassed the triggers (see `check`).
+
+        On PostgreSQL the sequence of the key goes on above the keys in the table and in the history.
+        """
         _, binding = self.parts.executor.begin()
         retried(self.parts.store, binding.installation.recount)
 

@@ -630,6 +630,22 @@ def test_a_task_keeps_its_time_under_each_renamed_word_and_not_when_it_leaves_th
     assert row(Next, key).runat is None
 
 
+@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # others count from the keys in the table
+def test_keys_go_on_above_those_that_a_replica_has_brought(make_shared):
+    Task = make_shared({"history": True})
+    Task.xq.put_many(tasks(5))
+    assert Task.xq.check() == []
+    Task.kill(5)
+    db, ids = Task._meta.database, "pg_get_serial_sequence('task', 'id')"
+    db.execute_sql(f"SELECT setval({ids}, 2)")
+    behind = "the sequence public.task_id_seq of the key has given 2, and the table has keys up to 4, so that puts fail"
+    assert Task.xq.check() == [f"{behind}: recount() repairs it"]
+    with pytest.raises(pw.IntegrityError, match="duplicate key"):
+        Task.put(task())
+    Task.xq.recount()
+    assert (Task.xq.check(), Task.put(task()).id) == ([], 6)
+
+
 @pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # MariaDB ends the transaction
 def test_other_features_are_installed_beside_a_transaction_that_reads_and_then_writes(make_live):
     Task = make_live({"keep": True, "delayed": True, "ttl": 60}, roles=("runat",))

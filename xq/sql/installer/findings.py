@@ -424,6 +424,9 @@ class Findings:
                     [f"{wrong} heads of {heads.name}s are not as the table has them: recount() repairs it"],
                     self.store.command("recount"),
                 )
+        for sequence, last, greatest in self.store.execute(self.installer.behind) if self.installer.behind else ():
+            behind = f"the sequence {sequence} of the key has given {last:,}, and the table has keys up to {greatest:,}"
+            yield [f"{behind}, so that puts fail: recount() repairs it"], self.store.command("recount")
         yield from self._unseen()
         yield self._unowned(), "release_all() returns all taken tasks, snatch() a single one"
         uncounted = [

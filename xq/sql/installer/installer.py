@@ -147,7 +147,8 @@ class Installer(ABC):
 
     # changing it
 
-    continuing: Sequence[str] = ()  # SQL by which the ids of side tables go on after rows that a restore has brought
+    continuing: Sequence[str] = ()  # SQL by which ids and keys go on after rows that a restore or a replica has brought
+    behind = ""  # a query for the sequence of the key, its last number and the greatest key, if that is beyond it
 
     def go_on(self, n: int) -> str:
         """Return SQL by which the database makes keys above `n`; "" if it goes on above the keys in the table."""

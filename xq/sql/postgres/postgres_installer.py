@@ -192,18 +192,42 @@ class PostgresInstaller(ServerInstaller):
 
     @property
     def continuing(self) -> Sequence[str]:  # type: ignore[override]
-        found = []
-        for suffix in ["history"] * self.terms.has_history + [*(self.terms.heads.numbered if self.terms.heads else ())]:
-            ids = f"pg_get_serial_sequence({self.terms.literal(self.terms.side(suffix))}, 'id')"
-            is_behind = f"MAX(id) > COALESCE(pg_sequence_last_value(CAST({ids} AS regclass)), 0)"
+        numbered = ["history"] * self.terms.has_history + [*(self.terms.heads.numbered if self.terms.heads else ())]
+        sides = [self.terms.side(each) for each in numbered]
+        found = {self._sequence(side, "id"): f"SELECT MAX(id) AS n FROM {side}" for side in sides}
+        if key := self._numbered:
+            keys = f"SELECT MAX({self.terms.keys[0]}) AS n FROM {self.terms.table_in_schema}"
+            if self.terms.has_history:  # the keys of tasks that are gone are not given again
+                numbers = f"FROM {self.terms.side('history')} WHERE key ~ '^[0-9]{{1,18}}$'"
+                keys += f" UNION ALL SELECT MAX(CAST(key AS bigint)) {numbers}"
+            found[self._sequence(self.terms.table_in_schema, key)] = keys
+        return [
             # Only the owner may set it, and others count as well.
-            may = f"CASE WHEN has_sequence_privilege({ids}, 'UPDATE') THEN {is_behind} END"
-            found.append(f"SELECT setval({ids}, MAX(id)) FROM {self.terms.side(suffix)} HAVING {may}")
-        return found
+            f"SELECT setval({of}, MAX(n)) FROM ({numbers}) AS found "
+            f"HAVING CASE WHEN has_sequence_privilege({of}, 'UPDATE') THEN MAX(n) > {_given(of)} END"
+            for of, numbers in found.items()
+        ]
+
+    @property
+    def behind(self) -> str:
+        if not (key := self._numbered):
+            return ""
+        of, greatest = self._sequence(self.terms.table_in_schema, key), f"MAX({self.terms.keys[0]})"
+        return (
+            f"SELECT {of}, {_given(of)}, {greatest} FROM {self.terms.table_in_schema} "
+            f"HAVING CASE WHEN has_sequence_privilege({of}, 'SELECT') THEN {greatest} > {_given(of)} END"
+        )
+
+    @property
+    def _numbered(self) -> str:
+        """The column of the key, if the database numbers the tasks; else ""."""
+        return self.terms.source.key[0].column if self.terms.machine.settings.id == "auto_increment" else ""
+
+    def _sequence(self, table: str, column: str) -> str:
+        return f"pg_get_serial_sequence({self.terms.literal(table)}, {self.terms.literal(column)})"
 
     def go_on(self, n: int) -> str:
-        column = self.terms.literal(self.terms.source.key[0].column)
-        return f"SELECT setval(pg_get_serial_sequence({self.terms.literal(self.terms.table_in_schema)}, {column}), {n})"
+        return f"SELECT setval({self._sequence(self.terms.table_in_schema, self.terms.source.key[0].column)}, {n})"
 
     def existing(self, store: Connections) -> dict[str, str]:
         shared = ", ".join(f"to_regclass({self.terms.literal(name)})" for name in self.objects.shared_names)
@@ -257,3 +281,8 @@ class PostgresInstaller(ServerInstaller):
             "AND NOT attisdropped"
         )
         return {name: bool(made) for name, made in found}
+
+
+def _given(sequence: str) -> str:
+    """Return the last number that a sequence has given."""
+    return f"COALESCE(pg_sequence_last_value(CAST({sequence} AS regclass)), 0)"
