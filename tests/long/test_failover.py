@@ -6,6 +6,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import peewee as pw
 import pytest
@@ -16,7 +17,7 @@ from tests.servers import Postgres, Replica
 from tests.steps import eventually, is_exact
 
 FEATURES = {"keep": True, "delayed": True, "buried": True, "history": True, "ttr": 60}
-NEEDED = {"wal_level": "logical", "wal_log_hints": "on", "full_page_writes": "on"}
+NEEDED: dict[str, Any] = {"wal_level": "logical", "wal_log_hints": "on", "full_page_writes": "on"}
 
 
 @pytest.fixture

@@ -209,7 +209,7 @@ class PostgresInstaller(ServerInstaller):
         ]
 
     @property
-    def behind(self) -> str:
+    def behind(self) -> str:  # type: ignore[override]
         if not (key := self._numbered):
             return ""
         of, greatest = self._sequence(self.terms.table_in_schema, key), f"MAX({self.terms.keys[0]})"
