@@ -118,11 +118,11 @@ class SessionRecords:
         rows = self._if_installed(lambda database: database.run(database.sql.sessions_listed), None)
         return None if rows is None else [(uuid, queue, ends, process_name(*of)) for uuid, queue, ends, *of in rows]
 
-    def queues_of(self, uuid: str) -> set[str]:
-        """Return the queues in which a session is registered; "" is the list of all sessions."""
+    def queues_of(self, uuids: Sequence[str]) -> set[str]:
+        """Return the queues in which sessions are registered; "" is the list of all sessions."""
 
         def look(database: BaseDatabase) -> set[str]:
-            return {queue for (queue,) in of_sessions(database, database.sql, database.sql.session_queues, [uuid])}
+            return {queue for (queue,) in of_sessions(database, database.sql, database.sql.session_queues, uuids)}
 
         return self._if_installed(look, set())
 
