@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -10,7 +9,6 @@ from typing import Any
 
 import peewee as pw
 import pytest
-from typer.testing import CliRunner
 
 from tests.conftest import SERVERS
 from tests.factories import task
@@ -27,7 +25,9 @@ def locked(db: pw.Database, table: str = "task") -> Iterator[None]:
     connect: Any = db._connect  # type: ignore[attr-defined]
     is_postgres = isinstance(db, pw.PostgresqlDatabase)
     with closing(connect()) as connection:
-        begins = ["BEGIN", f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"] if is_postgres else [f"LOCK TABLES {table} WRITE"]
+        begins = (
+            ["BEGIN", f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"] if is_postgres else [f"LOCK TABLES {table} WRITE"]
+        )
         for sql in begins:
             connection.cursor().execute(sql)
         yield
@@ -37,9 +37,7 @@ def locked(db: pw.Database, table: str = "task") -> Iterator[None]:
 def two(make_live: Any) -> tuple[Any, Any]:
     """Two queues of one database."""
     features, roles = {"delayed": True, "history": True}, ("runat",)
-    return tuple(  # type: ignore[return-value]
-        make_live(features, roles=roles, model=make_live.model(table_name=name)) for name in ("task", "other")
-    )
+    return tuple(make_live(features, roles=roles, model=make_live.model(table_name=name)) for name in ("task", "other"))
 
 
 def holds(*queues: Any) -> Any:

@@ -35,7 +35,8 @@ class BaseDatabase(Transactions):
         self.joined: WeakSet[Member] = WeakSet()  # `members`, even if used in another database next: see `join`
         # The queues in which this user of the database may not move tasks, and the monotonic time of the next attempt.
         self._denied: dict[str, float] = {}
-        self._locked: dict[str, float] = {}  # the queues whose table did not answer, and likewise
+        # The queues whose table did not answer, the monotonic time of the next look, and the level of the log's lines.
+        self._locked: dict[str, tuple[float, int]] = {}
 
     @cached_property
     def sql(self) -> SharedSql:
@@ -85,7 +86,8 @@ class BaseDatabase(Transactions):
 
     def is_skipped(self, queue: str) -> bool:
         """Return whether the database denied this user moves in a queue lately, or its table is locked."""
-        return time.monotonic() < self._denied.get(queue, 0.0) or queue in self._locked
+        at, _ = self._locked.get(queue, (-LOCKED, 0))  # which a process without the thread does not look at again
+        return time.monotonic() < max(self._denied.get(queue, 0.0), at + LOCKED)
 
     def unless_denied(self, member: Member, work: Callable[[], object]) -> None:
         """Call `work` in a queue. Skip one that was dropped just now, or in which this user may not move tasks.
@@ -99,11 +101,12 @@ class BaseDatabase(Transactions):
         except NotInstalled:
             pass
         except Exception as error:
-            if (kind := self.store.classify(error)) is ErrorKind.LOCKED and member.executor is not None:
+            kind = self.store.classify(error)
+            if member.executor is None or kind not in (ErrorKind.DENIED, ErrorKind.LOCKED):
+                raise
+            if kind is ErrorKind.LOCKED:
                 self.leave_out([member], error)
                 return
-            if member.executor is None or kind is not ErrorKind.DENIED:
-                raise
             name = member.executor.store.name
             level = logging.DEBUG if member.source_name in self._denied else logging.WARNING
             log.log(level, "%s: other processes reap its sessions, as this one may not: %s", name, error)
@@ -119,20 +122,20 @@ class BaseDatabase(Transactions):
         """Leave out those of these queues whose table is locked, or the only one: a look has waited for too long."""
         for member in members:
             if (queue := member.executor) and ((by := queue.dialect.locked_by(self.store)) or len(members) == 1):
-                why = " and ".join(f"locked by {who}" for who, *_ in by) or error
-                log.warning("%s does not answer, and other queues do not wait for it: %s", member.source_name, why)
-                self._locked[member.source_name] = time.monotonic() + LOCKED
+                name, level = member.source_name, logging.WARNING if by else logging.DEBUG  # a row's lock is usual
+                why = f"locked by {' and '.join(who for who, *_ in by)}" if by else error
+                log.log(level, "%s does not answer, and other queues do not wait for it: %s", name, why)
+                self._locked[name] = time.monotonic() + LOCKED, level
 
     def look_at_locked(self) -> bool:
         """Look at the queues that were left out, each by itself and without a wait. Return whether one answers."""
-        due = [name for name, at in self._locked.items() if time.monotonic() >= at]
+        due = {name: level for name, (at, level) in [*self._locked.items()] if time.monotonic() >= at}
         for member in [member for member in self.installed if member.source_name in due] if due else ():
             if (queue := member.executor) and queue.dialect.locked_by(self.store):
-                self._locked[member.source_name] = time.monotonic() + LOCKED
-                due.remove(member.source_name)
-        for name in due:
+                self._locked[member.source_name] = time.monotonic() + LOCKED, due.pop(member.source_name)
+        for name, level in due.items():
             del self._locked[name]
-            log.info("%s answers again", name)
+            log.log(min(level, logging.INFO), "%s answers again", name)
         return bool(due)
 
     # running SQL

@@ -34,7 +34,7 @@ WRITTEN: Final = (
     "{} shows them as the event write (feature history); the feature guard refuses such a write, often the "
     "save of a stale row; SQL that ends a task by its token is none (docs/howto/plain-sql.md); {} counts anew"
 )
-GIVES_UP: Final = "a migration with lock_timeout gives up instead (docs/troubleshooting.md)"
+SHORT: Final = "a migration with lock_timeout gives up instead (docs/troubleshooting.md)"
 LIMIT: Final = "worker(kind='process', timeout=) limits an attempt"
 
 
@@ -172,9 +172,7 @@ class Doctor(Inspection):
         try:
             self.check_lock()
         except Locked as locked:
-            yield Finding(
-                str(locked), f"wait for its end{f', or end it: {locked.ends}' if locked.ends else ''}; {GIVES_UP}"
-            )
+            yield Finding(str(locked), f"{locked.remedy}; {SHORT}")
             return
         for lines, remedy in retried(self.executor.store, lambda: [*binding.installation.problems()]):
             yield from (Finding(line, remedy) for line in lines)

@@ -92,7 +92,7 @@ class Locked(Error):
         holders = [f"{who}{f' for {lasting(float(seconds))}' if seconds else ''}" for who, seconds, _ in by]
         super().__init__(f"the table {table} is locked by {' and '.join(holders)}")
         self.seconds = max(float(seconds or LOOK) for _, seconds, _ in by)
-        self.ends = by[0][2]  # SQL that ends the first one, or ""
+        self.remedy = f"wait for its end{f', or end it: {by[0][2]}' if by[0][2] else ''}"
 
 
 class Health(NamedTuple):
