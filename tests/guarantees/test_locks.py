@@ -13,6 +13,8 @@ import pytest
 from tests.conftest import SERVERS
 from tests.factories import task
 from tests.steps import PATIENCE, STUCK, Work, another_process, eventually, is_exact, processes, state, waiter
+from tests.support.console import visitor
+from xq import serve
 from xq.metrics import Metrics
 
 pytestmark = pytest.mark.parametrize("shared_db", list(SERVERS), indirect=True)
@@ -126,7 +128,25 @@ def test_a_program_starts_while_another_queue_is_locked(two, shared_db):
         assert next(other) == "the session has ended"
 
 
-def test_health_the_doctor_and_the_metrics_name_the_table_and_the_lock(two, shared_db):
+def test_a_migration_that_waits_for_a_transaction_holds_up_its_queue_alone_and_both_are_named(two, shared_db):
+    Task, Other = two
+    Task.put(task())
+    taken = Task.take()
+    connect: Any = shared_db._connect
+    with closing(connect()) as reads:
+        for sql in ("BEGIN", "SELECT count(*) FROM task"):
+            reads.cursor().execute(sql)
+        migration = Work(shared_db, lambda: shared_db.execute_sql("ALTER TABLE task ADD COLUMN note INT"))
+        eventually(lambda: "locked" in Task.xq.health().sentence)
+        goes_on(Other)
+        if isinstance(shared_db, pw.PostgresqlDatabase):
+            assert Task.xq.health().sentence.count("process ") == 2
+        assert migration.goes_on
+    migration.result()
+    taken.ack()
+
+
+def test_health_the_doctor_the_console_and_metrics_name_the_table_and_the_lock(two, shared_db):
     Task, Other = two
     Task.put(task())
     with locked(shared_db):
@@ -144,4 +164,8 @@ def test_health_the_doctor_and_the_metrics_name_the_table_and_the_lock(two, shar
         assert 'xq_up{queue="task"} 0.0' in body
         assert 'xq_up{queue="other"} 1.0' in body
         assert 'xq_locked_seconds{queue="task"}' in body
+        console = visitor(serve.app({"locked": Task, "free": Other}))
+        assert "the table task is locked by " in (page := console.get("/q/locked")).text
+        assert (page.status_code, console.get("/q/free").status_code) == (503, 200)
+        assert "the table task is locked by " in console.get("/").text
     assert "locked" not in eventually(lambda: Task.xq.health()).sentence
