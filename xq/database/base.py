@@ -119,8 +119,8 @@ class BaseDatabase(Transactions):
         return [member for member in members if not self._locked or member.source_name not in self._locked]
 
     def leave_out(self, members: Sequence[Member], error: object) -> None:
-        """Leave out those of these queues whose table is locked, or the only one: a look has waited for too long."""
-        for member in members:
+        """Leave out a queue, or after a look at several all whose table is locked: the look has waited for too long."""
+        for member in members if len(members) == 1 else self.installed:
             if (queue := member.executor) and ((by := queue.dialect.locked_by(self.store)) or len(members) == 1):
                 name, level = member.source_name, logging.WARNING if by else logging.DEBUG  # a row's lock is usual
                 why = f"locked by {' and '.join(who for who, *_ in by)}" if by else error

@@ -323,8 +323,7 @@ class Duties:
 
         def ask(part: Sequence[Any]) -> list[Row]:
             runs: Runs = self.database if len(part) > 1 else part[0].executor  # alone, a queue that was dropped says so
-            asked = query(part) if len(part) > 1 or self._answering(part) else ""
-            return runs.run(asked) if asked else []
+            return runs.run(asked) if (asked := query(part)) else []
 
         def failed(part: Sequence[Any], error: Exception) -> None:
             if (kind := self.database.store.classify(error)) is ErrorKind.LOCKED:
@@ -334,7 +333,7 @@ class Duties:
             elif len(part) == 1:
                 self._failed(duty, part[0], error)
 
-        return rows_of(queues, ask, failed)
+        return rows_of(queues, ask, failed, self._answering)
 
     # the duties; each returns the seconds until its next run
 

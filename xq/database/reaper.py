@@ -129,8 +129,6 @@ class Reaper:
 
         def ask(part: Sequence[Any]) -> list[Row]:
             runs: Runs = database if len(part) > 1 else part[0].executor  # alone, a queue that was dropped says so
-            if len(part) == 1 and not database.answering(part):
-                return []
             return runs.run(database.sql.orphans_of([member.executor.dialect for member in part]))
 
         def failed(part: Sequence[Any], error: Exception) -> None:
@@ -142,7 +140,11 @@ class Reaper:
                 raise error
 
         allowed = [member for member in among if member.executor and not database.is_skipped(member.source_name)]
-        found = [(member.source_name, uuid) for member, uuid in rows_of(allowed, ask, failed) if _is_uuid(uuid)]
+        found = [
+            (member.source_name, uuid)
+            for member, uuid in rows_of(allowed, ask, failed, database.answering)
+            if _is_uuid(uuid)
+        ]
         self._sessions.orphaned_in = {queue for queue, _ in found}
         self._orphans_at[of] += EFFORT * (time.monotonic() - begun)
         return {uuid for _, uuid in found}
