@@ -56,7 +56,7 @@ def die(queue: Any, n: int) -> None:
     with writing(db):
         for task, name in zip(queue.by_state("T", n), dead, strict=True):
             db.execute_sql(f"UPDATE {queue.parts.store.table} SET {owner} = '{name}/1' WHERE id = {task.id}")
-            for where in "", queue.name:
+            for where in "", queue.parts.executor.dialect.source_name:
                 db.execute_sql(f"INSERT INTO xq_session (uuid, queue, since) VALUES ('{name}', '{where}', 0)")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 from weakref import WeakSet
@@ -18,6 +18,7 @@ from xq.database.members import Member, copied
 from xq.database.transactions import Transactions, retried
 from xq.sql.shared import SharedSql
 
+LOCKED = 3.0  # seconds until another look at a queue whose table another connection has locked
 ATTEMPT = 60.0  # seconds until another attempt to end sessions in a queue where the database has denied that
 
 log = logging.getLogger("xq")
@@ -34,6 +35,8 @@ class BaseDatabase(Transactions):
         self.joined: WeakSet[Member] = WeakSet()  # `members`, even if used in another database next: see `join`
         # The queues in which this user of the database may not move tasks, and the monotonic time of the next attempt.
         self._denied: dict[str, float] = {}
+        # The queues whose table did not answer, the monotonic time of the next look, and the level of the log's lines.
+        self._locked: dict[str, tuple[float, int]] = {}
 
     @cached_property
     def sql(self) -> SharedSql:
@@ -73,33 +76,67 @@ class BaseDatabase(Transactions):
         clocks = [queue.executor.clock for queue in self.queues if queue.executor and queue.executor.bound]
         return clocks[0] if clocks and None not in clocks else None
 
-    def give_back(self, uuids: Sequence[str], event: str) -> None:
-        """Have each member release the tasks that ended sessions own, recorded as `event`."""
-        for member in self.installed:
+    def give_back(self, uuids: Sequence[str], event: str, queues: Collection[str]) -> None:
+        """Have these queues (and with "" what is none) release the tasks that ended sessions own, recorded as `event`.
+
+        The sessions stay registered in a queue that is left out.
+        """
+        for member in [member for member in self.installed if member.source_name in queues]:
             self.unless_denied(member, partial(member.give_back, uuids, event))
 
-    def is_denied(self, queue: str) -> bool:
-        """Return whether the database has denied moves in a queue to this user, ATTEMPT seconds ago at most."""
-        return time.monotonic() < self._denied.get(queue, 0.0)
+    def is_skipped(self, queue: str) -> bool:
+        """Return whether the database denied this user moves in a queue lately, or its table is locked."""
+        at, _ = self._locked.get(queue, (-LOCKED, 0))  # which a process without the thread does not look at again
+        return time.monotonic() < max(self._denied.get(queue, 0.0), at + LOCKED)
 
     def unless_denied(self, member: Member, work: Callable[[], object]) -> None:
         """Call `work` in a queue. Skip one that was dropped just now, or in which this user may not move tasks.
 
         A process whose user may do so reaps the sessions there.
         """
-        if self.is_denied(member.source_name):
+        if self.is_skipped(member.source_name):
             return
         try:
             work()
         except NotInstalled:
             pass
         except Exception as error:
-            if member.executor is None or self.store.classify(error) is not ErrorKind.DENIED:
+            kind = self.store.classify(error)
+            if member.executor is None or kind not in (ErrorKind.DENIED, ErrorKind.LOCKED):
                 raise
+            if kind is ErrorKind.LOCKED:
+                self.leave_out([member], error)
+                return
             name = member.executor.store.name
             level = logging.DEBUG if member.source_name in self._denied else logging.WARNING
             log.log(level, "%s: other processes reap its sessions, as this one may not: %s", name, error)
             self._denied[member.source_name] = time.monotonic() + ATTEMPT
+
+    # queues whose table another connection has locked: what goes over all queues leaves them out
+
+    def answering(self, members: Iterable[Member]) -> list[Member]:
+        """Return these without those that are left out."""
+        return [member for member in members if not self._locked or member.source_name not in self._locked]
+
+    def leave_out(self, members: Sequence[Member], error: object) -> None:
+        """Leave out a queue, or after a look at several all whose table is locked: the look has waited for too long."""
+        for member in members if len(members) == 1 else self.installed:
+            if (queue := member.executor) and ((by := queue.dialect.locked_by(self.store)) or len(members) == 1):
+                name, level = member.source_name, logging.WARNING if by else logging.DEBUG  # a row's lock is usual
+                why = f"locked by {' and '.join(who for who, *_ in by)}" if by else error
+                log.log(level, "%s does not answer, and other queues do not wait for it: %s", name, why)
+                self._locked[name] = time.monotonic() + LOCKED, level
+
+    def look_at_locked(self) -> bool:
+        """Look at the queues that were left out, each by itself and without a wait. Return whether one answers."""
+        due = {name: level for name, (at, level) in [*self._locked.items()] if time.monotonic() >= at}
+        for member in [member for member in self.installed if member.source_name in due] if due else ():
+            if (queue := member.executor) and queue.dialect.locked_by(self.store):
+                self._locked[member.source_name] = time.monotonic() + LOCKED, due.pop(member.source_name)
+        for name, level in due.items():
+            del self._locked[name]
+            log.log(min(level, logging.INFO), "%s answers again", name)
+        return bool(due)
 
     # running SQL
 

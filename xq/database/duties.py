@@ -7,6 +7,7 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from operator import methodcaller
 from typing import Any, cast
 from weakref import WeakSet, ref
 
@@ -68,6 +69,7 @@ class Duties:
         self._awaited: dict[Member, Awaited] = {}  # what callers wait for in these, as last asked
         self._reported_own: bool | None = None  # whether the notifier reported own commits in the last cycle
         self._next_at = 0.0  # the monotonic time of the next cycle, without a notification
+        self._brief: Any = None  # the one that waits for a lock only briefly
         self._connection: Any = None  # the driver's; keeps the garbage collector from freeing an open one
         self._notified = False  # whether the notifier reported a commit before this cycle
         self._recheck = FALLBACK  # seconds until the next look for a commit that was not reported
@@ -171,7 +173,7 @@ class Duties:
         return not self._is_over
 
     def _wait(self, seconds: float) -> bool:
-        conditions = [awaited.condition for member in self._attended() if (awaited := member.awaited)]
+        conditions = [awaited.condition for member in self._answering(self._attended()) if (awaited := member.awaited)]
         return self._notifier.wait(seconds, bool(conditions), conditions if all(conditions) else ())
 
     @property
@@ -216,6 +218,9 @@ class Duties:
         for member in self._members if reports_own != self._reported_own else ():
             member.count_observers()
         self._reported_own = reports_own
+        self._wait_briefly()
+        if not self._only_reads and self.database.look_at_locked():
+            self.expire.next_at = 0.0
         due = time.monotonic() >= self._first_at
         early = EARLY if due and not self._notified else 0.0  # notifications may come at any rate
         for duty in self.duties:
@@ -251,7 +256,10 @@ class Duties:
 
     @property
     def _queues(self) -> list[Any]:
-        return [member for member in self._members if member.executor is not None]
+        return self._answering([member for member in self._members if member.executor is not None])
+
+    def _answering(self, members: Iterable[Member]) -> list[Member]:
+        return [] if (database := self._database()) is None else database.answering(members)
 
     @property
     def database(self) -> BaseDatabase:
@@ -261,6 +269,15 @@ class Duties:
     def _hold_connection(self) -> None:
         if self._members:
             self._connection = self.database.store.in_use
+
+    def _wait_briefly(self) -> None:
+        """Have the thread's connection, also a new one in place of a lost one, wait for a lock for a second at most."""
+        store = self.database.store
+        if self._connection is not None and store.has_threads:
+            store.ready()
+            if (connection := store.in_use) is not self._brief:
+                self.database.sql.wait_briefly(store, connection)
+                self._brief = connection
 
     def _disconnect(self) -> None:
         database, connection = self._database(), self._connection
@@ -279,7 +296,7 @@ class Duties:
         Any other error ends the cycle, as that of a lost connection.
         """
         found = {}
-        for member in self._members if among is None else among:
+        for member in self._answering(self._members if among is None else among):
             try:
                 found[member] = call(member)
                 if self._failing:
@@ -289,7 +306,11 @@ class Duties:
         return found
 
     def _failed(self, duty: Duty, member: Member, error: Exception) -> None:
-        if self.database.store.classify(error) not in (*PERMANENT, ErrorKind.DENIED):
+        kind = self.database.store.classify(error)
+        if kind is ErrorKind.LOCKED and member.executor is not None:
+            self.database.leave_out([member], error)
+            return
+        if kind not in (*PERMANENT, ErrorKind.DENIED, ErrorKind.LOCKED):
             raise error
         failing, name = (member.source_name, duty.name), member.source_name or self.database.store.name
         level = logging.DEBUG if failing in self._failing else logging.WARNING
@@ -305,12 +326,14 @@ class Duties:
             return runs.run(asked) if (asked := query(part)) else []
 
         def failed(part: Sequence[Any], error: Exception) -> None:
-            if len(queues) == 1 or (len(part) > 1 and self.database.store.classify(error) in OUTCOME_UNKNOWN):
+            if (kind := self.database.store.classify(error)) is ErrorKind.LOCKED:
+                self.database.leave_out(part, error)
+            elif len(queues) == 1 or (len(part) > 1 and kind in OUTCOME_UNKNOWN):
                 raise error
-            if len(part) == 1:
+            elif len(part) == 1:
                 self._failed(duty, part[0], error)
 
-        return rows_of(queues, ask, failed)
+        return rows_of(queues, ask, failed, self._answering)
 
     # the duties; each returns the seconds until its next run
 
@@ -323,6 +346,7 @@ class Duties:
         if there:
             database.store.connect_unpooled()
             self._hold_connection()  # now: below, the last member may be dropped
+            self._wait_briefly()
             try:
                 dialects = [queue.executor.dialect for queue in self._queues]
                 for kind, *row in database.run(database.sql.records_of(dialects)):
@@ -387,7 +411,8 @@ class Duties:
                 continue
             if left <= 0:
                 # At once again, since the next firing may be soon; later if the task could not be put.
-                left = 0 if queues[name].fire(schedule) else RETRY * 1_000_000
+                queue, fire = queues[name], methodcaller("fire", schedule)
+                left = 0 if self._each(self.read_records, fire, [queue]).get(queue) else RETRY * 1_000_000
             seconds = min(seconds, left / 1_000_000)
         return seconds
 

@@ -8,6 +8,7 @@ import random
 import threading
 import uuid
 from collections.abc import Sequence
+from typing import Any
 from weakref import ref
 
 from xq.core import time
@@ -16,11 +17,12 @@ from xq.core.errors import NotInstalled
 from xq.core.kinds import ErrorKind, Row
 from xq.core.tokens import REAPED
 from xq.database.base import BaseDatabase
+from xq.database.members import Member
 from xq.database.records import rows_of
 from xq.database.sessions import Sessions
-from xq.database.transactions import RunsQueue
 
 ORPHANS = 5.0  # seconds between two searches for tasks whose session is not registered, and
+LONGEST = 1.0  # seconds that a thread waits for another one's run, which a lock may hold up
 EFFORT = 20  # times as many as the last one took: there may be thousands of queues
 
 log = logging.getLogger("xq")
@@ -34,26 +36,32 @@ class Reaper:
         self._sessions = sessions
         self.more = False  # whether the last run left some that the next one may end
         self._left = math.inf  # how many there were at the last run, if more than a batch
-        self._at = 0.0  # the monotonic time at which the last run ended
+        self._at: dict[str, float] = {}  # the monotonic times at which the last runs ended, by queue; "": of all
         self._others = False  # whether sessions of other processes were registered then
-        self._orphans_at = 0.0  # the monotonic time of the next search for tasks whose session is not registered
+        self._orphans_at: dict[str, float] = {}  # and of the next searches for tasks whose session is not registered
         self._running = threading.RLock()
 
-    def reap(self, unless_since: float = math.inf) -> bool:
+    def reap(self, unless_since: float = math.inf, of: Member | None = None) -> bool:
         """End a batch of sessions that have expired or whose process is gone, unless done since this monotonic time.
 
-        Return whether sessions of other processes were registered at the last run.
+        `of`: those that are registered in one queue alone, as callers do, whose connections would wait for another
+        queue's lock. Return whether sessions of other processes were registered at the last run.
         """
-        if self._at < unless_since:  # waits for another thread's run, so that a take then finds the tasks it released
-            with self._running:
-                if self._at < unless_since:
-                    try:
-                        self._others = self._reap()
-                    finally:
-                        self._at = time.monotonic()
+        name = "" if of is None else of.source_name
+        # It waits for another thread's run, so that a take then finds the tasks which that released.
+        if self._last(name) < unless_since and self._running.acquire(timeout=LONGEST):
+            try:
+                if self._last(name) < unless_since:
+                    self._others = self._reap(name, of)
+            finally:
+                self._at[name] = time.monotonic()
+                self._running.release()
         return self._others
 
-    def _reap(self) -> bool:
+    def _last(self, name: str) -> float:
+        return max(self._at.get("", 0.0), self._at.get(name, 0.0))
+
+    def _reap(self, of: str, member: Member | None) -> bool:
         sessions, liveness = self._sessions, self._sessions.records.liveness
         all_had_time = liveness is None or sessions.renew(liveness)
         # First: another thread may register one.
@@ -62,12 +70,14 @@ class Reaper:
         if database is None or rows is None:
             return False
         # One that was ended, but not in all queues, has no process.
-        ends, processes = self._ends(database, rows), {name: of for name, queue, _, of in rows if not queue}
+        processes = {name: process for name, queue, _, process in rows if not queue}
         for session in mine:
-            if session.uuid not in ends:
+            if session.uuid not in processes:
                 sessions.ended_elsewhere(session)
-        orphans = self._orphans(database) if time.monotonic() > self._orphans_at else set()
-        ends |= dict.fromkeys(orphans)
+        among = database.installed if member is None else [member]
+        elsewhere = {name for name, queue, *_ in rows if of and queue not in ("", of)}
+        ends = self._ends(database, [row for row in rows if row[0] not in elsewhere], among)
+        ends |= dict.fromkeys(self._orphans(database, of, among))
         here = {*sessions.leaving, *(session.uuid for session in sessions.live())}
         living = [name for name, seconds in ends.items() if seconds is None and name not in here]
 
@@ -90,45 +100,54 @@ class Reaper:
         self.more = REAPED < left < self._left  # not fewer: the database refuses them, or another process is at it
         self._left = left if left > REAPED else math.inf
         if self.more:
-            self._orphans_at = 0.0
+            self._orphans_at.clear()
         return not here.issuperset(ends)
 
     @staticmethod
-    def _ends(database: BaseDatabase, rows: Sequence[tuple[str, str, float | None, str]]) -> dict[str, float | None]:
+    def _ends(
+        database: BaseDatabase, rows: Sequence[tuple[str, str, float | None, str]], among: Sequence[Member]
+    ) -> dict[str, float | None]:
         """Return the sessions that may own tasks of maintained queues, with the seconds until each expires.
 
         The seconds are None for a session that lives. `rows`: see `SessionRecords.listed`.
         """
-        names, installed = {queue for _, queue, *_ in rows}, database.installed
-        maintained = {"", *(member.source_name for member in installed)}  # "" is the list of all sessions
-        maintained.update(*(member.names(names - maintained) for member in installed))
-        maintained = {queue for queue in maintained if not database.is_denied(queue)}
+        names = {queue for _, queue, *_ in rows}
+        maintained = {"", *(member.source_name for member in among)}  # "" is the list of all sessions
+        maintained.update(*(member.names(names - maintained) for member in among))
+        maintained = {queue for queue in maintained if not database.is_skipped(queue)}
         ends: dict[str, float | None] = {}
         for name, queue, seconds, _ in rows:
             if queue in maintained and ends.get(name) is None:
                 ends[name] = seconds
         return ends
 
-    def _orphans(self, database: BaseDatabase) -> set[str]:
-        """Return the sessions that own tasks of queues and are not registered."""
-        begun = time.monotonic()
-        self._orphans_at = begun + ORPHANS
-        queues = [each.executor for each in database.installed if each.executor]
+    def _orphans(self, database: BaseDatabase, of: str, among: Sequence[Member]) -> set[str]:
+        """Return the sessions that own tasks of queues and are not registered; none before the next search."""
+        if (begun := time.monotonic()) <= self._orphans_at.get(of, 0.0):
+            return set()
+        self._orphans_at[of] = begun + ORPHANS
 
-        def ask(part: Sequence[RunsQueue]) -> list[Row]:
-            runs: Runs = database if len(part) > 1 else part[0]  # alone, a queue that was dropped says so
-            return runs.run(database.sql.orphans_of([queue.dialect for queue in part]))
+        def ask(part: Sequence[Any]) -> list[Row]:
+            runs: Runs = database if len(part) > 1 else part[0].executor  # alone, a queue that was dropped says so
+            return runs.run(database.sql.orphans_of([member.executor.dialect for member in part]))
 
-        def failed(part: Sequence[RunsQueue], error: Exception) -> None:
-            kind = database.store.classify(error)
+        def failed(part: Sequence[Any], error: Exception) -> None:
+            if (kind := database.store.classify(error)) is ErrorKind.LOCKED:
+                database.leave_out(part, error)
+                return
             alone = len(part) == 1 and not isinstance(error, NotInstalled) and kind is not ErrorKind.DENIED
             if alone or kind is ErrorKind.LOST:
                 raise error
 
-        allowed = [queue for queue in queues if not database.is_denied(queue.dialect.source_name)]
-        found = {uuid for _, uuid in rows_of(allowed, ask, failed)}
-        self._orphans_at += EFFORT * (time.monotonic() - begun)
-        return set(filter(_is_uuid, found))
+        allowed = [member for member in among if member.executor and not database.is_skipped(member.source_name)]
+        found = [
+            (member.source_name, uuid)
+            for member, uuid in rows_of(allowed, ask, failed, database.answering)
+            if _is_uuid(uuid)
+        ]
+        self._sessions.orphaned_in = {queue for queue, _ in found}
+        self._orphans_at[of] += EFFORT * (time.monotonic() - begun)
+        return {uuid for _, uuid in found}
 
 
 def _some(names: Sequence[str]) -> list[str]:

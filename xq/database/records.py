@@ -27,20 +27,25 @@ def of_sessions(runs: Runs, texts: SharedSql, sql: str, uuids: Sequence[str], **
 
 
 def rows_of(
-    queues: Sequence[Q], ask: Callable[[Sequence[Q]], list[Row]], failed: Callable[[Sequence[Q], Exception], None]
+    queues: Sequence[Q],
+    ask: Callable[[Sequence[Q]], list[Row]],
+    failed: Callable[[Sequence[Q], Exception], None],
+    answering: Callable[[Sequence[Q]], Sequence[Q]] = list,
 ) -> list[Row]:
     """Return the rows that `ask` finds for many queues, AT_ONCE at a time, with the queue in place of its index.
 
     `failed` raises an error that does not concern single queues. After another one, each queue is asked alone.
+    `answering` returns those that are not left out by then.
     """
     found: list[Row] = []
     for part in [queues[at : at + AT_ONCE] for at in range(0, len(queues), AT_ONCE)]:
+        part = answering(part)
         try:
-            found += [(part[place], *row) for place, *row in ask(part)]
+            found += [(part[place], *row) for place, *row in (ask(part) if part else ())]
         except Exception as error:  # of one that was dropped just now, say
             failed(part, error)
             for queue in part if len(part) > 1 else ():
-                found += rows_of([queue], ask, failed)
+                found += rows_of([queue], ask, failed, answering)
     return found
 
 
@@ -118,11 +123,11 @@ class SessionRecords:
         rows = self._if_installed(lambda database: database.run(database.sql.sessions_listed), None)
         return None if rows is None else [(uuid, queue, ends, process_name(*of)) for uuid, queue, ends, *of in rows]
 
-    def queues_of(self, uuid: str) -> set[str]:
-        """Return the queues in which a session is registered; "" is the list of all sessions."""
+    def queues_of(self, uuids: Sequence[str]) -> set[str]:
+        """Return the queues in which sessions are registered; "" is the list of all sessions."""
 
         def look(database: BaseDatabase) -> set[str]:
-            return {queue for (queue,) in of_sessions(database, database.sql, database.sql.session_queues, [uuid])}
+            return {queue for (queue,) in of_sessions(database, database.sql, database.sql.session_queues, uuids)}
 
         return self._if_installed(look, set())
 

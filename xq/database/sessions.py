@@ -71,7 +71,7 @@ class Session:
         """Note where it is registered: a savepoint may have undone that in a transaction that was committed."""
         if name not in self.registered_in:
             with suppress(Exception):  # the next take registers it again
-                self.registered_in |= self.sessions.records.queues_of(self.uuid)
+                self.registered_in |= self.sessions.records.queues_of([self.uuid])
 
     def acquire(self) -> None:
         """Acquire its liveness lock. Raises UnknownSession if it is closed, or another process is ending it."""
@@ -190,6 +190,7 @@ class Sessions:
         self._own_lost = False  # whether an own session of the process was lost before
         self.leaving: set[str] = set()  # uuids that threads of this process are ending, so that the reaper skips them
         self._lost: set[str] = set()  # uuids of those that ended because their liveness locks were lost
+        self.orphaned_in: set[str] = set()  # queues with tasks of sessions that are not registered
         self.reaped = 0  # sessions of other processes that this process has ended
         self.waits = threading.RLock()  # held by the thread that waits, if all threads share one connection
         self._lock = threading.Lock()
@@ -392,7 +393,7 @@ class Sessions:
     def _give_back(self, names: Sequence[str], event: str) -> None:
         # The queues first: then the sessions are registered only in those that this process has not opened.
         if (database := self.database()) is not None:
-            database.give_back(names, event)
+            database.give_back(names, event, {"", *self.records.queues_of(names), *self.orphaned_in})
         self.records.deregister(names)
 
     def end_expired(self, names: Sequence[str]) -> set[str]:

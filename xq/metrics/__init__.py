@@ -23,7 +23,7 @@ from xq.core import time
 from xq.core.errors import ConfigurationError
 from xq.core.machine import READY, TAKEN
 from xq.database import duties
-from xq.operators.inspection import LAST
+from xq.operators.inspection import LAST, Locked
 from xq.runtime.lease import current
 from xq.workers.attempt import path_of
 from xq.workers.outcomes import outcome_of
@@ -55,6 +55,7 @@ FAMILIES: Final[Mapping[str, tuple[bool, str, *tuple[str, ...]]]] = {
     "xq_standstill_seconds": (False, "For how long, at least, tasks have been ready and none was taken; 0 if not so."),
     "xq_sessions": (False, "Open sessions that take from the queue."),
     "xq_pending": (False, "Unfinished tasks of django.tasks, by queue and function.", "tube", "task", "state"),
+    "xq_locked_seconds": (False, "For how long the queue, which cannot be read, has waited for a lock on its table."),
     "xq_paused": (False, "1 if the queue (tube is empty) or the tube is paused.", "tube"),
 }
 Numbers = Mapping[tuple[str, ...], float]  # by metric and its labels after `queue`
@@ -137,15 +138,19 @@ class QueueReader:
         except Exception as error:
             log.warning("the metrics of %s cannot be read: %s", self._queue.name, error)
             self.numbers = {("xq_up",): 0} | {key: n for key, n in self.numbers.items() if FAMILIES[key[0]][0]}
+            if isinstance(error, Locked):
+                self.numbers |= {("xq_locked_seconds",): error.seconds}
 
     def _now(self) -> Numbers:
         inspection = self._queue.parts.doctor
+        inspection.check_lock()
         stats, pauses, _, oldest, standstill = inspection.snapshot()
         paused = [pause.tube for pause in pauses if pause.group is None]
         found: dict[tuple[str, ...], float] = {
             ("xq_up",): 1,
             ("xq_sessions",): inspection.takers(),
             ("xq_standstill_seconds",): standstill,
+            ("xq_locked_seconds",): 0,
             ("xq_paused", ""): None in paused,
             **{("xq_paused", tube): 1 for tube in paused[:TUBES] if tube is not None},
             **self._by_tube({"": stats, **stats.tube}),

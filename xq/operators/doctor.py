@@ -22,7 +22,7 @@ from xq.engine.pauses import Pause, Pauses
 from xq.engine.stats import counters, told_of, writes
 from xq.engine.unmovable import Unmovable
 from xq.operators.filters import quoted
-from xq.operators.inspection import Inspection, Snapshot, place
+from xq.operators.inspection import Inspection, Locked, Snapshot, place
 from xq.sql.slice import Hidden
 
 LONG: Final = 60.0  # seconds after which a standstill, an open transaction or a due schedule is reported
@@ -34,6 +34,7 @@ WRITTEN: Final = (
     "{} shows them as the event write (feature history); the feature guard refuses such a write, often the "
     "save of a stale row; SQL that ends a task by its token is none (docs/howto/plain-sql.md); {} counts anew"
 )
+SHORT: Final = "a migration with lock_timeout gives up instead (docs/troubleshooting.md)"
 LIMIT: Final = "worker(kind='process', timeout=) limits an attempt"
 
 
@@ -58,6 +59,7 @@ class Doctor(Inspection):
     def why(self, key: object, moment: Callable[[float], str] = in_utc) -> list[str]:
         """Return why a task is not running. `moment` returns a time, in seconds since 1970, as text."""
         parts, _ = self.tasks.identify(key)
+        self.check_lock()
         rows = self._run(self.executor.dialect.queries.look(), **named(parts))
         if not rows:
             raise NotFound(self.executor.store.name, self.tasks.app_key(parts))
@@ -166,6 +168,11 @@ class Doctor(Inspection):
             here, replaced = binding.installation, binding.installation.replaced()
             first = "mend the table, then " * bool(here.missing_columns())
             yield Finding(str(lacking), here.instead(replaced) if replaced else f"{first}{self.command('install')}")
+            return
+        try:
+            self.check_lock()
+        except Locked as locked:
+            yield Finding(str(locked), f"{locked.remedy}; {SHORT}")
             return
         for lines, remedy in retried(self.executor.store, lambda: [*binding.installation.problems()]):
             yield from (Finding(line, remedy) for line in lines)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from xq.core import time
 from xq.core.compile import Selector
-from xq.core.errors import NotInstalled, shown
+from xq.core.errors import Error, NotInstalled, shown
 from xq.core.kinds import RETRYABLE, ErrorKind
 from xq.core.machine import READY, TAKEN
 from xq.core.tokens import owner_of
@@ -83,6 +83,16 @@ class Snapshot(NamedTuple):
     room: int | None  # how many tasks may be put before the queue is full; None without the feature limit
     oldest: Age | None  # among the ready tasks; None if nothing is known yet
     standstill: float  # for how many seconds, at least, tasks have been ready and none was taken; 0 if that is not so
+
+
+class Locked(Error):
+    """Other connections lock a queue's table, and puts and takes wait for them."""
+
+    def __init__(self, table: str, by: Sequence[Sequence[Any]]) -> None:
+        holders = [f"{who}{f' for {lasting(float(seconds))}' if seconds else ''}" for who, seconds, _ in by]
+        super().__init__(f"the table {table} is locked by {' and '.join(holders)}")
+        self.seconds = max(float(seconds or LOOK) for _, seconds, _ in by)
+        self.remedy = f"wait for its end{f', or end it: {by[0][2]}' if by[0][2] else ''}"
 
 
 class Health(NamedTuple):
@@ -230,6 +240,14 @@ class Inspection:
 
     # the queue as a whole
 
+    def check_lock(self) -> None:
+        """Raise Locked if the table has not answered for LOOK seconds: any other look would wait for the lock."""
+        dialect, end = self.executor.open(installed=False).dialect, time.monotonic() + LOOK
+        while found := dialect.locked_by(self.executor.store):
+            if time.monotonic() > end:
+                raise Locked(dialect.source.name, found)
+            time.sleep(LOOK / 20)
+
     def snapshot(self) -> Snapshot:
         numbers, pauses = self.stats(), self.pauses.all()
         by_history = self.machine.settings.history is not None
@@ -296,6 +314,7 @@ class Inspection:
         by_history, store = self.machine.settings.history is not None, self.executor.store
         is_first = self._looked is None and max_age is not None and not by_history
         try:
+            self.check_lock()
             now, takers = self.snapshot(), self.takers()
             is_first = is_first and not store.in_transaction()  # which may see an old snapshot
             if is_first and takers and now.stats.counts[READY] and not now.stats.counts[TAKEN]:
@@ -322,6 +341,8 @@ class Inspection:
 
     def health_of(self, error: Exception) -> Health:
         """Return the state that an error of a look shows. Raises an error that shows none."""
+        if isinstance(error, Locked):
+            return Health("late", str(error))
         if isinstance(error, NotInstalled):
             return Health("error", str(error))
         if self.executor.store.classify(error) not in RETRYABLE:

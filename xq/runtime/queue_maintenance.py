@@ -168,9 +168,9 @@ class QueueMaintenance(Member):
         """
         opened, reaper = self.executor.open(), self.executor.database.reaper
         if self.maintains and not self.executor.store.in_transaction():
-            reaper.reap(time.monotonic() - REAP_EVERY if some else math.inf)
+            reaper.reap(time.monotonic() - REAP_EVERY if some else math.inf, of=self)
             while reaper.more and not some:
-                reaper.reap()
+                reaper.reap(of=self)
         return opened.sessions.reaped
 
     def drop(self, drop: Callable[[], object]) -> int:

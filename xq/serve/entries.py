@@ -17,11 +17,12 @@ from xq.core import errors
 from xq.core.errors import BadType, BadValue, Error, shown
 from xq.core.kinds import NUMBERS, ErrorKind, R, fits_a_column
 from xq.operators.acts import ACTS
+from xq.operators.inspection import Locked
 from xq.operators.keys import key_as_text, key_in_text
 
 STATUSES: Final = {  # that answer xq's errors; 400 answers all others
     **dict.fromkeys((errors.WrongState, errors.NotOwner), 409),
-    **dict.fromkeys((errors.NotRunning, errors.NotInstalled, errors.ConfigurationError), 503),
+    **dict.fromkeys((errors.NotRunning, errors.NotInstalled, errors.ConfigurationError, Locked), 503),
     errors.NotFound: 404,
     errors.FeatureOff: 400,
 }
@@ -133,6 +134,7 @@ def on(entry: ConsoleQueue | None, call: Callable[[], R], kept: ExitStack | None
         with ExitStack() as closing:
             (closing if kept is None else kept).enter_context(store.briefly_connected())
             failed = "does not answer"
+            entry.queue.parts.doctor.check_lock()
             return call()
     except (Error, HTTPException):
         raise

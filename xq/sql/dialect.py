@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from xq.core.connections import Connections
+from xq.core.kinds import Row
 from xq.sql.installer.installer import Installer
 from xq.sql.moves import TaskMoves
 from xq.sql.queries import Queries
@@ -51,6 +53,10 @@ class Dialect(Rows):
     moves_kind: type[TaskMoves]
     queries_kind: type[Queries]
     installer_kind: type[Installer]
+
+    def locked_by(self, store: Connections) -> list[Row]:
+        """Return what locks the table against writes: (who, seconds, how to end it); none if it answers."""
+        return []
 
     @cached_property
     def records(self) -> Records:

@@ -208,6 +208,10 @@ class Language(ABC):
         """Set up a store's new connection."""
         return  # a server knows all that a connection needs
 
+    def wait_briefly(self, store: Connections, connection: Any) -> None:
+        """Have the connection of this thread, which no other thread gets, wait for a lock for a second at most."""
+        return  # SQLite has one lock, of the file
+
     @abstractmethod
     def liveness(self, store: Connections) -> Liveness | None:
         """Return the liveness locks of sessions; None if no other process can reach the database."""

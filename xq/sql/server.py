@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from xq.core.acting import BLOCKS, NO_ACTOR, PART, By, actor_of
 from xq.core.compile import Statement
-from xq.core.connections import Connection, Connections, Notifier, Run
+from xq.core.connections import Connection, Connections, Notifier, Run, ServerDriver
 from xq.core.kinds import Row, Values
 from xq.core.machine import GUARDED, Guard
 from xq.sql.dialect import Dialect
@@ -32,6 +32,11 @@ class ServerLanguage(Language):
         """Return the first schema and this one, sorted to avoid deadlocks."""
         ((first,),) = store.execute(f"SELECT {self.first_schema}")
         return sorted(filter(None, {first, schema}))
+
+    def wait_briefly(self, store: Connections, connection: Any) -> None:
+        ((number,),) = store.execute(self.session_sql.number)
+        if number == cast(ServerDriver, store.driver).number(connection):  # else a pooler lends it to others, too
+            store.execute(self.session_sql.briefly)
 
     def liveness(self, store: Connections) -> SessionConnection:
         return SessionConnection(store.connector(), self.session_sql)

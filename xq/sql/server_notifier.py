@@ -42,7 +42,7 @@ class Watch:
     def _begin(self, conditions: Sequence[str]) -> None:
         if self._connection is None:
             self._connection = self._connector.open()
-            for sql in self._sql.connected:
+            for sql in (*self._sql.connected, self._sql.briefly):
                 self._connection.cursor().execute(sql)
         self._connector.driver.send(self._connection, filled(self._sql.watch, found=" OR ".join(conditions)))
         self._conditions = frozenset(conditions)

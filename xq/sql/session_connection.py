@@ -46,6 +46,7 @@ class SessionSql:
     forget: str  # deletes the registrations of dead processes, other than `:process`
     time: str  # an expression for the server's time in seconds since 1970
     unless_there: str  # the clause by which an INSERT skips an existing row
+    briefly: str  # has a connection wait for a lock for a second at most
     nowait: str  # a prefix with which a statement fails instead of waiting for a lock
     watch: str = ""  # returns a row once `:found` is true, and none after some seconds; empty if the server notifies
 

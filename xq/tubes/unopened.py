@@ -18,6 +18,7 @@ from xq.core.clock import Clock
 from xq.core.compile import EVERYWHERE
 from xq.core.errors import Error
 from xq.core.kinds import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R
+from xq.database.base import LOCKED
 from xq.database.database import Database
 from xq.database.duties import PAUSE
 from xq.database.members import Member
@@ -125,9 +126,9 @@ class UnopenedTubes(Member):
     def _skip(self, tube: UnopenedTube, error: Exception) -> None:
         """Skip a tube for a while. Raises the error again unless it concerns this tube only."""
         kind = self.database.store.classify(error)
-        if not isinstance(error, Error) and kind not in (ErrorKind.DENIED, *PERMANENT):
+        if not isinstance(error, Error) and kind not in (ErrorKind.DENIED, ErrorKind.LOCKED, *PERMANENT):
             raise error
-        tube.skipped_until = time.monotonic() + SKIP
+        tube.skipped_until = time.monotonic() + (LOCKED if kind is ErrorKind.LOCKED else SKIP)
         log.debug("the tube in %s cannot be maintained: %s", tube.record.table, error)
 
     def _dialect(self, tube: UnopenedTube) -> Dialect | None:

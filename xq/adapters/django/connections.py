@@ -127,6 +127,7 @@ class _Kept(PendingCalls):
     """What xq stores with Django's connection."""
 
     at: Sequence[object] | None = None  # the database to which xq opened the connection
+    is_own = False  # whether the thread has it for itself
     schema = ""  # in which it was at the last call, or its search_path, if the backend sets one
 
     def __init__(self, wrapper: Any) -> None:
@@ -410,10 +411,15 @@ class DjangoConnections(OrmConnections):
     def connect(self) -> None:
         self._open()
 
-    connect_unpooled = connect
+    def connect_unpooled(self) -> None:
+        self._open()
+        self._kept(self.connection).is_own = True
 
     def disconnect(self) -> None:
-        self.connection.close()
+        connection = self.connection
+        if self._kept(connection).is_own and connection.connection is not None and getattr(connection, "pool", None):
+            connection.connection.close()  # so that the pool replaces it: its settings are the thread's
+        connection.close()
 
     @contextmanager
     def at_work(self) -> Iterator[None]:

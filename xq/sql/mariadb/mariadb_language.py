@@ -110,6 +110,7 @@ class MariadbLanguage(ServerLanguage):
         forget="",
         time=SERVER_TIME,
         unless_there=" ON DUPLICATE KEY UPDATE uuid = uuid",
+        briefly="SET SESSION lock_wait_timeout = 1, innodb_lock_wait_timeout = 1",
         nowait=AT_ONCE,
         # The pauses grow from 1 to 20 ms. Outside of a SELECT, InnoDB would lock what it reads.
         watch="BEGIN NOT ATOMIC DECLARE xq_found BOOLEAN; DECLARE xq_pause DOUBLE DEFAULT 0.001; "

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar
 
-from xq.core.kinds import BYTES, HISTORY, INTEGERS, Field, Kind
+from xq.core.connections import Connections
+from xq.core.kinds import BYTES, HISTORY, INTEGERS, Field, Kind, Row
 from xq.sql.floors import Floors
 from xq.sql.postgres.postgres_installer import PostgresInstaller
 from xq.sql.postgres.postgres_language import PostgresLanguage, PostgresShared
@@ -18,6 +19,16 @@ from xq.sql.shared import SESSIONS
 HIDDEN = (
     "row-level security hides rows of it from ROLE, and xq's own connections, which lack the application's settings, "
     "would release no task: give the role of workers BYPASSRLS, or CREATE POLICY workers ON TABLE TO ROLE USING (true)"
+)
+# The locks that an UPDATE waits for, held or waited for; and what those that wait wait for.
+LOCKED_BY = (
+    "WITH locks AS (SELECT pid, granted FROM pg_locks WHERE relation = to_regclass(:name) AND pid <> pg_backend_pid() "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    "AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')) "
+    "SELECT concat('process ', pid, ' of ', coalesce(usename, backend_type), ' (' || nullif(application_name, '') || "
+    "')'), CAST(extract(epoch FROM clock_timestamp() - xact_start) AS float8), "
+    "concat('SELECT pg_terminate_backend(', pid, ')') FROM pg_stat_activity WHERE pid IN (SELECT pid FROM locks "
+    "UNION SELECT unnest(pg_blocking_pids(pid)) FROM locks WHERE NOT granted) ORDER BY xact_start LIMIT 3"
 )
 
 
@@ -51,6 +62,9 @@ class Postgres(PostgresLanguage, Server):
         message = self.literal(HIDDEN.replace("TABLE", self.table_in_schema))
         named = f"replace({message}, 'ROLE', quote_ident(current_user))"
         return f"SELECT CAST({mine} AS oid), CAST({sessions} AS oid), CASE WHEN {hidden} THEN {named} END"
+
+    def locked_by(self, store: Connections) -> list[Row]:
+        return self.execute(store, LOCKED_BY, {"name": self.table_in_schema})
 
     ways = " NULLS FIRST", " DESC NULLS LAST"
 

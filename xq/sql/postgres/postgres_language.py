@@ -100,6 +100,7 @@ class PostgresLanguage(ServerLanguage):
         "AND pg_try_advisory_xact_lock_shared(process)",
         time=SERVER_TIME,
         unless_there=" ON CONFLICT DO NOTHING",
+        briefly="SET lock_timeout = '1s'",
         nowait="",  # PostgreSQL has no gap locks, so the statement does not wait
     )
 
