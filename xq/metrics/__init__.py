@@ -120,15 +120,18 @@ class Metrics(Collector):
             yield from collector.collect()
 
     def _read(self) -> None:
-        """Read the queues of each database in a thread, for up to PATIENCE seconds. Log once which are away."""
+        """Read the queues of each database, in a thread for up to PATIENCE seconds. Log once which are away.
+
+        A thread that has an open connection reads by it.
+        """
         databases: dict[int, list[QueueReader]] = {}
         for reader in self._readers.values():
             databases.setdefault(id(reader.store.database), []).append(reader)
         for key, readers in databases.items():
             if key not in self._threads or not self._threads[key].is_alive():
                 thread = self._threads[key] = Thread(target=_read_each, args=[readers], daemon=True)
-                alone = not readers[0].store.has_threads or readers[0].store.in_transaction()
-                thread.run() if alone else thread.start()
+                here = not readers[0].store.has_threads or readers[0].store.in_use is not None
+                thread.run() if here else thread.start()
         end = time.monotonic() + PATIENCE
         for key, readers in databases.items():
             if self._threads[key].is_alive():
