@@ -142,7 +142,7 @@ def test_in_the_history_the_end_of_a_parent_comes_before_what_it_sets_off(make, 
     parent = queue.put({})
     child = queue.put({}, after=parent, on_failure="kill")
     end(queue, parent, how)
-    *_, first, second = [(row.key, row.event) for row in queue.history()]
+    *_, first, second = [(int(row.key), row.event) for row in queue.history()]
     assert (first, second) == ((parent.id, how), (child.id, "after" if how == "ack" else "kill"))
 
 

@@ -20,7 +20,7 @@ from xq.metrics import Metrics
 RULES = Path(__file__).resolve().parents[2] / "docs" / "monitoring" / "alerts.yml"
 FEATURES = {"after": True, "delayed": True, "buried": True, "keep": True, "history": True}
 BEFORE, AFTER = 5, 11  # minutes
-FIRING = 'count by (alertname) (ALERTS{alertstate="firing"})'
+FIRING = 'group by (alertname) (count_over_time(ALERTS{alertstate="firing"}[1h]))'  # at any time before
 
 
 def kill_a_parent(Task: Any) -> None:

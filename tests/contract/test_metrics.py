@@ -180,11 +180,11 @@ def test_a_queue_that_cannot_be_read_is_down_and_its_counters_stay(make):
 def test_a_server_that_is_away_is_one_line_of_the_log_for_all_its_queues_and_scrapes(caplog):
     away = pw.PostgresqlDatabase("app", host="127.0.0.1,127.0.0.1", port="1,2", user="ann")
     models = [type(name, (xq.Task,), {"Meta": type("Meta", (), {"database": away})}) for name in ("Mail", "Page")]
-    metrics = Metrics([xq.upgrade(each).xq for each in models], fresh_for=0)
+    metrics = Metrics([xq.upgrade(each) for each in models], fresh_for=0)
     assert [value(metrics, "xq_up", name) for name in ("Mail", "Page", "Page")] == [0, 0, 0]
     (line,) = [each for each in caplog.messages if "metrics" in each]
     assert line.startswith("the metrics of Mail, Page cannot be read: ")
-    assert (line.count("Connection refused"), "\n" in line) == (2, False)
+    assert ("Connection refused" in line, "\n" in line) == (True, False)
 
 
 @pytest.mark.parametrize("db", ["postgres", "mariadb"], indirect=True)

@@ -70,14 +70,15 @@ def several(do: Callable[..., Answer], targets: Sequence[str]) -> Answer:
         except Error as error:
             if len(targets) == 1:
                 raise
-            found.append((public(target), Answer({"error": str(error)}, [f"it cannot be looked at: {error}"], "", 1)))
+            found.append((public(target), Answer(None, [], f"it cannot be looked at: {error}", 1)))
     if len(found) == 1:
         return found[0][1]
     lines = []
     for named, answer in found:
         words = answer.words or "nothing is wrong" * (not answer.lines)
         lines += [f"{named}: {words}".rstrip(), *(f"  {line}".replace("\n", "\n  ") for line in answer.lines or ())]
-    told = [{"target": named, "found": answer.content} for named, answer in found]
+    kinds = [("error", each.words) if each.content is None else ("found", each.content) for _, each in found]
+    told = [{"target": named, name: content} for (named, _), (name, content) in zip(found, kinds, strict=True)]
     return Answer(told, lines, "", max(answer.code for _, answer in found))
 
 

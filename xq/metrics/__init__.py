@@ -129,7 +129,10 @@ class Metrics(Collector):
             databases.setdefault(id(reader.store.database), []).append(reader)
         for key, readers in databases.items():
             if key not in self._threads or not self._threads[key].is_alive():
-                thread = self._threads[key] = Thread(target=_read_each, args=[readers], daemon=True)
+                for reader in readers:
+                    reader.error = SILENT  # until it is read
+                reads = map(QueueReader.read, readers)
+                thread = self._threads[key] = Thread(target=list, args=[reads], daemon=True)
                 here = not readers[0].store.has_threads or readers[0].store.in_use is not None
                 thread.run() if here else thread.start()
         end = time.monotonic() + PATIENCE
@@ -142,13 +145,6 @@ class Metrics(Collector):
             self._away = self._away - {reader.name for reader in readers} | failing.keys()
             for name in failing:
                 self._readers[name].leave_out()
-
-
-def _read_each(readers: Sequence[QueueReader]) -> None:
-    for reader in readers:
-        reader.error = SILENT
-    for reader in readers:
-        reader.read()
 
 
 class QueueReader:

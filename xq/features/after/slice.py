@@ -139,9 +139,9 @@ class AfterSlice(Slice):
     @property
     def failed(self) -> str:  # type: ignore[override]
         terms, child = self.terms, self.same(self.terms.keys, self.children, "xq_c.", "xq_l.")
-        held = f"{terms.is_state('W', f'xq_c.{terms.roles['status']}')} AND substr(xq_c.{self.role}, 1, 4) = 'hold'"
-        there = f"SELECT 1 FROM {terms.table_in_schema} AS xq_c WHERE {child} AND {held}"
-        return self.listing(f"xq_l.state IN {FAILED} AND EXISTS ({there})")
+        waits = terms.is_state("W", f"xq_c.{terms.roles['status']}")
+        there = f"SELECT 1 FROM {terms.table_in_schema} AS xq_c WHERE {child} AND {waits}"
+        return self.listing(f"xq_l.state IN {FAILED} AND EXISTS ({there} AND substr(xq_c.{self.role}, 1, 4) = 'hold')")
 
     @property
     def pending(self) -> str:  # type: ignore[override]
