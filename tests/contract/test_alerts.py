@@ -63,8 +63,8 @@ def check(folder: Path, scrapes: list[str], alert: str) -> None:
         for name, values in series.items()
     ]
     fires = [{"labels": f'{{alertname="{alert}"}}', "value": 1}] if alert else []
-    asked = ((BEFORE - 1, []), (len(scrapes) - 1, fires))
-    asks = [{"expr": FIRING, "eval_time": f"{minute}m", "exp_samples": expected} for minute, expected in asked]
+    asked: dict[int, list[Any]] = {BEFORE - 1: [], len(scrapes) - 1: fires}
+    asks = [{"expr": FIRING, "eval_time": f"{minute}m", "exp_samples": expected} for minute, expected in asked.items()]
     test = {"interval": "1m", "input_series": given, "promql_expr_test": asks}
     path = folder / "test.yml"
     path.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [test]}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -86,7 +86,7 @@ def test_calls_fail_while_the_server_is_down_and_after_it_what_is_due_is_moved_a
 def test_what_a_restart_of_the_server_releases_is_an_outage_and_no_death(server, make):
     Task = make({**FEATURES, "history": True})
 
-    def takes() -> Iterator[int]:
+    def takes() -> Generator[int, Any, None]:
         yield Task.take().id
 
     Task.put({})

@@ -227,7 +227,7 @@ def test_the_log_says_that_processes_wait_to_be_forked_while_on_failure_does_not
 
 
 def test_a_process_whose_session_was_lost_is_replaced_without_an_error(make_live, caplog):
-    Task = make_live({"buried": True, "keep": True}, roles=("attempts", "error"), attributes={"error": pw.TextField(null=True)})
+    Task = make_live({"buried": True, "keep": True}, roles=("attempts",))
 
     @Task.xq.worker(kind="process", max_attempts=2)
     def work(found):

@@ -392,7 +392,7 @@ class Sessions:
     def _give_back(self, names: Sequence[str], event: str) -> None:
         # The queues first: then the sessions are registered only in those that this process has not opened.
         if (database := self.database()) is not None:
-            ends = {name: event for name in names}
+            ends = dict.fromkeys(names, event)
             if event == "died" and database.clock is None:
                 ends |= dict.fromkeys(self.records.older(names), OUTAGE)
             for end in dict.fromkeys(ends.values()):

@@ -41,8 +41,8 @@ KILLED = {  # why the parent kills a process
     "lost": "as its session was lost, and others may have its tasks",
 }
 WAITS = (
-    "worker processes that wait to be forked: %d. A fork waits until on_failure, on_buried and the calls to the database "
-    "of those that have ended return, and one has not for %g s"
+    "worker processes that wait to be forked: %d. A fork waits until on_failure, on_buried and the database have "
+    "returned for those that have ended, and one of these has not for %g s"
 )
 CRASHES, WITHIN = 10, 60.0  # so many crashes without a task within so many seconds end the program
 
