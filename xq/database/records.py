@@ -153,7 +153,8 @@ class SessionRecords:
 
     def older(self, uuids: Sequence[str]) -> set[str]:
         """Return those of these sessions that were registered before the server was started."""
-        return self._whole(lambda of: (of.older_sessions,), uuids) or set()
+        look = lambda database: of_sessions(database, database.sql, database.sql.older_sessions, uuids)  # noqa: E731
+        return {uuid for (uuid,) in self._if_installed(look, [])}
 
     def over(self, uuids: Sequence[str]) -> set[str]:
         """Return those of these sessions that have expired. Lock them: no process can rejoin one before the commit."""

@@ -393,7 +393,7 @@ class Sessions:
         # The queues first: then the sessions are registered only in those that this process has not opened.
         if (database := self.database()) is not None:
             ends = dict.fromkeys(names, event)
-            if event == "died" and database.clock is None:
+            if event == "died" and database.clock is None and not database.sql.is_local:
                 ends |= dict.fromkeys(self.records.older(names), OUTAGE)
             for end in dict.fromkeys(ends.values()):
                 database.give_back([name for name in names if ends[name] == end], end)
