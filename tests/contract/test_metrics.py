@@ -187,6 +187,7 @@ def test_a_server_that_is_away_is_one_line_of_the_log_for_all_its_queues_and_scr
     assert ("Connection refused" in line, "\n" in line) == (True, False)
 
 
+@pytest.mark.of_peewee("on SQLAlchemy's models the thread has a connection, and reads by it")
 @pytest.mark.parametrize("db", ["postgres", "mariadb"], indirect=True)
 def test_a_database_that_does_not_answer_is_down_and_the_others_are_read(make, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("xq.metrics.PATIENCE", 0.5)
