@@ -131,8 +131,7 @@ class Metrics(Collector):
             if key not in self._threads or not self._threads[key].is_alive():
                 for reader in readers:
                     reader.error = SILENT  # until it is read
-                reads = map(QueueReader.read, readers)
-                thread = self._threads[key] = Thread(target=list, args=[reads], daemon=True)
+                thread = self._threads[key] = Thread(target=list, args=[map(QueueReader.read, readers)], daemon=True)
                 here = not readers[0].store.has_threads or readers[0].store.in_use is not None
                 thread.run() if here else thread.start()
         end = time.monotonic() + PATIENCE
