@@ -1042,7 +1042,7 @@ def _session_of(token: str) -> str:
 def walks(Task: Any, witness: Witness) -> Iterator[str]:
     """Where the history is no walk through the machine that ends in the table, or is not what the processes did."""
     machine = Task.xq.machine
-    legal = {(row.source, row.event, row.target) for row in machine.rows} | {("T", "died", "R")}
+    legal = {(row.source, row.event, row.target) for row in machine.rows} | {("T", "died", "R"), ("T", "outage", "R")}
     if machine.single:  # put over another task
         legal |= {(source, "put", target) for source in "WR" for target in "WR"}
     state: dict[str, str] = defaultdict(lambda: "X")

@@ -683,9 +683,9 @@ class Queue(Operators[T]):
     def schedules(self) -> list[Schedule]:
         """Return the schedules, by name. `next` and `last` are datetimes in UTC: the next and the last firing.
 
-        `overdue` is whether it has been due for a minute: no process fires it, or its task cannot be put.
-        If this process cannot read a schedule, because its machine lacks the time zone, say, `next` is the reason, and
-        `spec` the text in the database.
+        `overdue` is whether it has been due for a minute: no process fires it, or its task cannot be put; or whether it
+        fires later than its spec says: the database's clock was set back. If this process cannot read a schedule,
+        because its machine lacks the time zone, say, `next` is the reason, and `spec` the text in the database.
         """
         return self.parts.schedules.listed()
 

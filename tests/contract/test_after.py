@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 
 import peewee as pw
@@ -115,6 +116,34 @@ def test_on_failure_says_what_a_bad_end_does_to_a_dependant(queue, how, on_failu
     child = queue.put({}, after=parent, on_failure=on_failure)
     end(queue, parent, how)
     assert state(queue, child) == becomes
+
+
+@pytest.mark.parametrize("how", ["bury", "kill", DELETE])
+def test_health_and_doctor_name_a_dependant_whose_parent_is_dead(queue, how):
+    parent = queue.put({})
+    child, _, other = queue.put_many([{}, {}, {}], after=parent, chain=True)
+    queue.put({}, after=parent, on_failure="run")
+    assert [*dict(queue.doctor())] == ["ready tasks: 1, and no process takes"]
+    end(queue, parent, how)
+    what = "buried (B)" if how == "bury" else "which is gone"
+    told = f"dependants that wait for a dead parent: 1 ({child.id} for {parent.id}, {what})"
+    health = queue.health(max_buried=1, max_age=math.inf)
+    assert (health.state, told in health.sentence) == ("failing", True)
+    assert told in dict(queue.doctor())
+    queue.restart(child)
+    assert not [what for what, _ in queue.doctor() if "parent" in what]
+    assert state(queue, other) == "W", "it waits for a parent that lives"
+
+
+@pytest.mark.parametrize("how", ["ack", "bury", "kill"])
+@pytest.mark.parametrize("features", [FEATURES, KEEPS], ids=["deleted", "kept"])
+def test_in_the_history_the_end_of_a_parent_comes_before_what_it_sets_off(make, how, features):
+    queue = make({**features, "history": True}, roles=ROLES).xq
+    parent = queue.put({})
+    child = queue.put({}, after=parent, on_failure="kill")
+    end(queue, parent, how)
+    *_, first, second = [(int(row.key), row.event) for row in queue.history()]
+    assert (first, second) == ((parent.id, how), (child.id, "after" if how == "ack" else "kill"))
 
 
 def test_a_parent_that_expires_has_failed(make):

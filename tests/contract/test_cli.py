@@ -560,6 +560,27 @@ def test_why_says_why_a_task_rests_or_that_nothing_holds_it(make, run):
     assert "is not one of this queue's" in why(run, Task, 2)[0]
 
 
+@pytest.mark.parametrize("features", [{}, {"history": True}], ids=["", "history"])
+def test_why_says_that_no_worker_of_a_tube_was_seen(make, run, features):
+    Task = make({"delayed": True, "keep": True, **features}, roles=("runat", "tube", "owner"))
+    Task.xq.put_many([task(tube=tube) for tube in ("mail", "fax", "fax")])
+    taken = Task.take(tube="fax")
+    one, turn = "nothing holds it: it is one of 2 ready tasks,", "and a worker takes it in its turn"
+    nobody = f"{one} but no worker of its tube 'mail' was seen: none of its tasks is taken"
+    assert (why(run, Task, 1), why(run, Task, 3)) == ([nobody], [f"{one} {turn}"])
+    taken.ack()
+    last = f"{one} {turn}" if features else nobody.replace("mail", "fax")
+    assert why(run, Task, 3) == [last]
+    Task.xq.clock.tick(40)
+    Task.take(tube="mail").ack()
+    Task.xq.clock.tick(40)
+    if features:
+        one = "nothing holds it: it is one of 1 ready tasks"
+        assert why(run, Task, 3) == [
+            f"{one}, but no worker of its tube 'fax' was seen: the last take was at 2023-11-14 22:13:20 UTC"
+        ]
+
+
 def test_a_killed_worker_is_told_from_one_that_lives(make_live, run):
     Task = make_live({"keep": True, "history": True})
     Task.xq.put_many(tasks(2))
@@ -636,6 +657,26 @@ def test_doctor_finds_healthy_triggers_healthy_in_whatever_order_the_tubes_are_n
     assert doctor(run, at(FULL, roles=("runat", "tube", "owner"), tube_stats=["b2b", "shop", "web"])) == {}
     if at is not make:
         assert run(None, "doctor", target=f"sqlite:///{tmp_path}/app.db#task").errors == "nothing is wrong\n"
+
+
+def test_check_and_doctor_answer_once_for_many_targets_with_the_worst_exit_code(make_shared, run, tmp_path):
+    Task, other = make_shared(FULL), Maker(pw.SqliteDatabase(tmp_path / "other.db"))
+    for table in ("one", "two"):
+        other(FULL, model=other.model(table_name=table))
+    url, away = f"sqlite:///{tmp_path}/other.db", "postgresql://ann@127.0.0.1:1/app#orders"
+    said = run(Task, "doctor", url)
+    lines = [f"{each}: nothing is wrong" for each in ("app:Page", f"{url}#one", f"{url}#two")]
+    assert (said.code, said.splitlines()) == (0, lines)
+    bring(Task, "B")
+    said = run(Task, "doctor", "app:Page", away, target=f"{url}#one")
+    assert said.code == 1
+    assert said.splitlines()[:3] == [f"{url}#one: nothing is wrong", "app:Page:", "  buried tasks: 1"]
+    assert said.splitlines()[3].startswith("    xq list app:Page state:buried")
+    assert said.splitlines()[4].startswith(f"{away}: it cannot be looked at: ")
+    one, page, gone = run(Task, "doctor", "app:Page", away, "--json", target=f"{url}#one").json
+    assert (one, page["target"]) == ({"target": f"{url}#one", "found": []}, "app:Page")
+    assert (page["found"][0]["what"], "Connection refused" in gone["error"]) == ("buried tasks: 1", True)
+    assert (run(Task, "check", url).code, run(Task, "check", url, away).code) == (0, 1)
 
 
 def test_a_queue_of_a_database_whose_column_was_renamed_is_an_error_that_names_the_column(run, tmp_path):

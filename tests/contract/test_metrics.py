@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import peewee as pw
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import xq
 from tests.factories import tasks
-from tests.steps import bring, put_late
+from tests.steps import bring, eventually, put_late
 from xq.metrics import Metrics
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
@@ -33,6 +39,14 @@ def shown(metrics, name, queue="Task"):
 def value(metrics, name, queue="Task"):
     (only,) = shown(metrics, name, queue).values()
     return only
+
+
+@contextmanager
+def holding(db: Any, lock: str) -> Iterator[None]:
+    """A lock that a connection holds of which neither Peewee nor xq knows."""
+    with closing(db._connect()) as connection:
+        connection.cursor().execute(lock)
+        yield
 
 
 def durations(metrics):
@@ -87,12 +101,14 @@ def test_pauses_sessions_that_take_from_the_queue_and_events_are_shown(make):
 def test_reaped_tasks_are_counted(make, feature):
     Task = make({**FULL, feature: True})
     metrics = of(Task)
-    assert value(metrics, "xq_reaped_total") == 0
-    with Task.xq.session() as gone:
-        Task.put({})
-        Task.take()
-        Task.xq.parts.maintenance.give_back([gone.uuid], "died")
-        assert value(metrics, "xq_reaped_total") == 1
+    assert shown(metrics, "xq_reaped_total") == {("died",): 0, ("server",): 0}
+    for event, n in (("died", (1, 0)), ("outage", (1, 1)), ("died", (2, 1))):
+        with Task.xq.session() as gone:
+            Task.put({})
+            Task.take()
+            Task.xq.parts.maintenance.give_back([gone.uuid], event)
+            assert shown(metrics, "xq_reaped_total") == {("died",): n[0], ("server",): n[1]}
+            Task.take().ack()
 
 
 def test_the_history_gives_the_time_until_a_take_and_until_an_ack(make):
@@ -159,6 +175,48 @@ def test_a_queue_that_cannot_be_read_is_down_and_its_counters_stay(make):
     assert shown(metrics, "xq_tasks", "first") == {}
     Task.xq.install()
     assert value(metrics, "xq_up", "first") == 1
+
+
+def test_a_server_that_is_away_is_one_line_of_the_log_for_all_its_queues_and_scrapes(caplog):
+    away = pw.PostgresqlDatabase("app", host="127.0.0.1,127.0.0.1", port="1,2", user="ann")
+    models = [type(name, (xq.Task,), {"Meta": type("Meta", (), {"database": away})}) for name in ("Mail", "Page")]
+    metrics = Metrics([xq.upgrade(each) for each in models], fresh_for=0)
+    assert [value(metrics, "xq_up", name) for name in ("Mail", "Page", "Page")] == [0, 0, 0]
+    (line,) = [each for each in caplog.messages if "metrics" in each]
+    assert line.startswith("the metrics of Mail, Page cannot be read: ")
+    assert ("Connection refused" in line, "\n" in line) == (True, False)
+
+
+@pytest.mark.of_peewee("on SQLAlchemy's models the thread has a connection, and reads by it")
+@pytest.mark.parametrize("db", ["postgres", "mariadb"], indirect=True)
+def test_a_database_that_does_not_answer_is_down_and_the_others_are_read(make, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("xq.metrics.PATIENCE", 0.5)
+    Task, other = make(FULL), type(make)(pw.SqliteDatabase(tmp_path / "app.db"))
+    Other = other(FULL, model=other.model(table_name="other"))
+    metrics = Metrics({"first": Task.xq, "second": Other.xq}, fresh_for=0)
+    assert value(metrics, "xq_up", "first") == 1
+    mariadb = isinstance(make.db, pw.MySQLDatabase)
+    counters = "LOCK TABLES task_xq_count WRITE" if mariadb else "BEGIN; LOCK TABLE task_xq_count"
+    make.db.close()  # else this thread reads by its own connection
+    with holding(make.db, counters):
+        assert [value(metrics, "xq_up", name) for name in ("first", "second", "first")] == [0, 1, 0]
+        assert shown(metrics, "xq_transitions_total", "first")["R", "T", ""] == 0
+    eventually(lambda: value(metrics, "xq_up", "first") == 1)
+    assert [each for each in caplog.messages if "metrics" in each] == [
+        "the metrics of first cannot be read: the database does not answer within 8 s"
+    ]
+
+
+def test_schedules_show_when_they_fire_next_and_have_fired_last_unless_they_are_paused(make):
+    Task = make({"delayed": True})
+    metrics, now = of(Task), Task.xq.clock.now
+    for name in ("often", "never", "paused"):
+        Task.xq.every(60 if name != "never" else 600, {"name": "a"}, name=name)
+    Task.xq.clock.tick(60)
+    Task.xq.sweep()
+    Task.xq.pause_schedule("paused")
+    assert shown(metrics, "xq_schedule_next") == {("often",): now + 120, ("never",): now + 600}
+    assert shown(metrics, "xq_schedule_last") == {("often",): now + 60}
 
 
 def test_two_queues_of_one_name_have_series_of_their_own(make):

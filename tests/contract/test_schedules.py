@@ -199,6 +199,26 @@ def test_a_schedule_that_has_been_due_for_a_minute_is_overdue(make):
         assert [each.overdue for each in Task.xq.schedules()] == [overdue]
 
 
+@pytest.mark.parametrize("spec", [60, "* * * * *", CronTrigger(second=0, timezone=UTC)])
+def test_a_schedule_is_overdue_after_the_clock_was_set_back_until_it_is_paused_and_resumed(make, spec):
+    Task = make()
+    later = IntervalTrigger(minutes=7, start_date=START + timedelta(days=1), timezone=UTC)
+    for name, each in (("a", spec), ("once", START + timedelta(days=1)), ("later", later)):
+        Task.xq.every(each, task(), name=name)
+    assert {each.name: each.overdue for each in Task.xq.schedules()} == {"a": False, "once": False, "later": False}
+    assert Task.xq.doctor() == []
+    Task.xq.clock.tick(-3600)
+    assert {each.name: each.overdue for each in Task.xq.schedules()} == {"a": True, "once": False, "later": False}
+    (found,) = Task.xq.doctor()
+    assert found.what == "the schedule 'a' fires later than its spec says: the database's clock was set back"
+    Task.xq.pause_schedule("a")
+    assert not Task.xq.schedules()[0].overdue
+    Task.xq.resume_schedule("a")
+    assert not Task.xq.schedules()[0].overdue
+    Task.xq.clock.tick(60)
+    assert Task.xq.sweep() == 1
+
+
 def test_an_unscheduled_task_is_not_put_again(make):
     Task = make()
     Task.xq.every(60, task(), name="a")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import SERVERS, Maker, live
 from tests.servers import Server
-from tests.steps import PATIENCE, eventually, forked, is_exact, of_kind, waiter
+from tests.steps import PATIENCE, another_process, eventually, forked, is_exact, of_kind, waiter
 from tests.support.servers_fail import Standby, may_be_written, new_database, own
 from tests.support.servers_fail import server as server
 
@@ -81,6 +81,23 @@ def test_calls_fail_while_the_server_is_down_and_after_it_what_is_due_is_moved_a
     # For a moment the row is that of the one who waits, and begins to anew: a take passes it by.
     assert Task.take(timeout=PATIENCE).ack().id == 1
     assert waiting.result()[1]
+
+
+def test_what_a_restart_of_the_server_releases_is_an_outage_and_no_death(server, make):
+    Task = make({**FEATURES, "history": True})
+
+    def takes() -> Generator[int, Any, None]:
+        yield Task.take().id
+
+    Task.put({})
+    assert Task.take().id == 1
+    server.restart()
+    assert eventually(lambda: not refused(Task.xq.count) and Task.xq.count("R") == 1)
+    with another_process(make.db, takes) as other:
+        assert next(other) == 1
+        other.kill()
+    assert eventually(lambda: Task.xq.count("R") == 1)
+    assert [each.event for each in Task.xq.history(1)] == ["put", "take", "outage", "take", "died"]
 
 
 # servers that only read

@@ -19,7 +19,7 @@ from xq.core.values import Taken
 from xq.database.sessions import Session
 from xq.workers.attempt import Attempt
 from xq.workers.attempts import Attempts
-from xq.workers.child import InHand
+from xq.workers.child import LOST, InHand
 from xq.workers.pool import Program
 
 ROLES = ("runat", "attempts", "error")
@@ -204,3 +204,39 @@ def test_a_process_that_dies_after_its_ack_while_its_parent_begins_to_hold_its_s
         pid = int(eventually(lambda: noted(died))[0])
         eventually(lambda: pid not in [each.pid for each in Task.xq.processes()])
     assert (state(Task, put), f"task {put.id} is done after" in log.read_text()) == ("D", True)
+
+
+def test_the_log_says_that_processes_wait_to_be_forked_while_on_failure_does_not_return(make_live, monkeypatch, caplog):
+    monkeypatch.setattr("xq.workers.processes.GRACE", 0.2)
+    Task = make_live({"buried": True, "keep": True}, roles=("attempts",))
+
+    @Task.xq.worker(kind="process", max_attempts=1)
+    def work(found):
+        if found.id == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def waiting() -> list[str]:
+        return [each for each in caplog.messages if "wait to be forked" in each]
+
+    work.on_failure(lambda found, error: eventually(waiting))
+    Task.xq.put_many(tasks(2))
+    Task.xq.run(until_empty=True)
+    (line,) = waiting()
+    assert line.startswith("worker processes that wait to be forked: 1. ")
+    assert (state(Task, 1), state(Task, 2)) == ("B", "D"), "it was started after that"
+
+
+def test_a_process_whose_session_was_lost_is_replaced_without_an_error(make_live, caplog):
+    Task = make_live({"buried": True, "keep": True}, roles=("attempts",))
+
+    @Task.xq.worker(kind="process", max_attempts=2)
+    def work(found):
+        if found.attempts == 1:
+            os._exit(LOST)
+
+    Task.put(task())
+    Task.xq.run(until_empty=True)
+    (record,) = [each for each in caplog.records if "is replaced" in each.getMessage()]
+    assert record.levelname == "WARNING"
+    assert record.getMessage().endswith("is replaced: ended as its session was lost; it had begun task 1")
+    assert (state(Task, 1), [each for each in caplog.messages if "exit code" in each]) == ("D", [])

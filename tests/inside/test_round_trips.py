@@ -298,7 +298,7 @@ take, 250 groups are dirty                     2/2/2        9/9/4
 take, 250 delayed tasks are due                3/3/3        10/10/5
 take, 250 tasks have expired                   7/7/7, none  35/35/20, none
 take, 250 before it in its group have expired  3/3/3        22/22/17
-take, 250 sessions are dead                    24/24/15     26/26/17
+take, 250 sessions are dead                    31/31/16     33/33/18
 """,
     "mariadb": """
                                                timers         and utube
@@ -309,7 +309,7 @@ take, 250 groups are dirty                     2/2/2          38/38/8
 take, 250 delayed tasks are due                6/6/3          42/42/9
 take, 250 tasks have expired                   10/10/7, none  101/101/30, none
 take, 250 before it in its group have expired  6/6/3          169/169/46
-take, 250 sessions are dead                    22/22/14       24/24/16
+take, 250 sessions are dead                    27/27/15       29/29/17
 """,
 }
 

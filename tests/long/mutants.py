@@ -227,7 +227,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the waits of a killed process stay in the database",
         "xq/runtime/queue_maintenance.py",
-        '        if event == "died":\n            of_sessions(self.executor, shared, forget_waits, uuids)\n',
+        '        if event in ("died", OUTAGE):\n            of_sessions(self.executor, shared, forget_waits, uuids)\n',
         "",
         "contract/core/test_wait.py::test_of_a_process_that_is_killed_while_it_waits_no_row_is_left",
     ),

@@ -66,7 +66,7 @@ def health(
     targets: o.Targets,
     max_age: Annotated[float, Option(min=0, help="Seconds for which a task may be ready.")] = 600,
     max_buried: Annotated[int, Option(min=0, help="Buried tasks that are no failure.")] = 0,
-    timeout: Annotated[float, Option(min=0, help="Seconds within which a database answers.")] = 5,
+    timeout: Annotated[float, Option(min=0, help="Seconds within which a database answers.")] = 10,
     json: o.Json = False,
 ) -> None:
     """Print a line for each queue: healthy, unknown, late, failing or unreachable. Exits with 0, 3, 3, 4 or 5."""

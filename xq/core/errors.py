@@ -21,6 +21,11 @@ def shown(value: object) -> str:
     return text if len(text) <= 500 else f"{text[:500]}..."
 
 
+def in_line(error: BaseException) -> str:
+    """Return an error as one line for the log: libpq's have five."""
+    return " ".join(str(error).split())
+
+
 def is_integer(value: object) -> TypeGuard[int]:
     """Return whether a value is an integer, and no bool."""
     return isinstance(value, int) and not isinstance(value, bool)

@@ -10,6 +10,7 @@ from xq.core.errors import BadType, BadValue
 UUID_LENGTH = 36  # with its dashes; a token begins with the uuid and one more character, see `tokens_of`
 HOST, PROGRAM = 255, 60  # characters at most of what a session says about its process
 REAPED = 100  # sessions that are ended at once
+OUTAGE = "outage"  # the event, in place of died, of tasks whose session was lost with the server
 
 TOKEN_ATTRIBUTE = "_xq_take"  # the attribute of an instance that holds the token of its take
 

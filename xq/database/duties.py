@@ -14,7 +14,7 @@ from weakref import WeakSet, ref
 from xq.core import time
 from xq.core.connections import Notifier, Runs, keep
 from xq.core.counters import MANY
-from xq.core.errors import NotInstalled
+from xq.core.errors import NotInstalled, in_line
 from xq.core.kinds import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R, Row
 from xq.core.machine import ANY_READY
 from xq.database.base import BaseDatabase
@@ -242,7 +242,7 @@ class Duties:
         ending = not threading.main_thread().is_alive()  # then no thread can be started
         expected = ending or isinstance(error, NotInstalled)  # the queue was uninstalled, or has other features
         level = logging.DEBUG if expected or self._warned else logging.WARNING  # warn once
-        log.log(level, "the maintenance thread failed, and retries: %s", error)
+        log.log(level, "the maintenance thread failed, and retries: %s", in_line(error))
         self._warned = self._warned or not expected
 
     def _attended(self) -> list[Member]:
@@ -314,7 +314,7 @@ class Duties:
             raise error
         failing, name = (member.source_name, duty.name), member.source_name or self.database.store.name
         level = logging.DEBUG if failing in self._failing else logging.WARNING
-        log.log(level, "%s cannot %s, and tries again: %s", name, duty.name, error)
+        log.log(level, "%s cannot %s, and tries again: %s", name, duty.name, in_line(error))
         self._failing.add(failing)
 
     def _rows_of(self, duty: Duty, query: Callable[[Sequence[Any]], str]) -> list[Row]:

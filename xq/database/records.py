@@ -156,6 +156,11 @@ class SessionRecords:
         found = self._whole(lambda of: (of.expire_session_later, of.session_ends), uuids)
         return {*uuids} if found is None else found
 
+    def older(self, uuids: Sequence[str]) -> set[str]:
+        """Return those of these sessions that were registered before the server was started."""
+        look = lambda database: of_sessions(database, database.sql, database.sql.older_sessions, uuids)  # noqa: E731
+        return {uuid for (uuid,) in self._if_installed(look, [])}
+
     def over(self, uuids: Sequence[str]) -> set[str]:
         """Return those of these sessions that have expired. Lock them: no process can rejoin one before the commit."""
         return self._whole(lambda of: (of.session_over,), uuids) or set()

@@ -17,7 +17,7 @@ from weakref import ref
 from xq.core import time
 from xq.core.connections import Liveness
 from xq.core.errors import UnknownSession
-from xq.core.tokens import tokens_of
+from xq.core.tokens import OUTAGE, tokens_of
 from xq.database.base import BaseDatabase
 from xq.database.records import SessionRecords, of_sessions
 from xq.database.transactions import RunsQueue
@@ -393,7 +393,11 @@ class Sessions:
     def _give_back(self, names: Sequence[str], event: str) -> None:
         # The queues first: then the sessions are registered only in those that this process has not opened.
         if (database := self.database()) is not None:
-            database.give_back(names, event, {"", *self.records.queues_of(names), *self.orphaned_in})
+            registered, ends = {"", *self.records.queues_of(names), *self.orphaned_in}, dict.fromkeys(names, event)
+            if event == "died" and database.clock is None and not database.sql.is_local:
+                ends |= dict.fromkeys(self.records.older(names), OUTAGE)
+            for end in dict.fromkeys(ends.values()):
+                database.give_back([name for name in names if ends[name] == end], end, registered)
         self.records.deregister(names)
 
     def end_expired(self, names: Sequence[str]) -> set[str]:

@@ -17,7 +17,7 @@ from xq.core.compile import EVERYWHERE, Fence, Lost, Selector, Window
 from xq.core.errors import BadValue, shown
 from xq.core.kinds import PERMANENT
 from xq.core.machine import DIRTY_HEADS, OLD_HISTORY, PLUS_ONE, READY, SETTLE, TAKEN, UNTIMED, Transition, duty_of
-from xq.core.tokens import lock_of
+from xq.core.tokens import OUTAGE, lock_of
 from xq.core.values import Key, named
 from xq.core.words import never_finished
 from xq.engine.executor import Begun
@@ -27,7 +27,7 @@ from xq.sql.queries import LATE
 
 PAUSE_IN_VAIN = 0.5  # seconds that the maintenance thread pauses after a batch that moved nothing
 ROUNDED = 0.001  # seconds by which a moment read from the database may differ: SQLite's julianday() is exact to 40 us
-LOSSES: Final = ("died", "ttr")  # the events by which a take ends that nobody has ended
+LOSSES: Final = ("died", OUTAGE, "ttr")  # the events by which a take ends that nobody has ended
 NAMED: Final = 5  # tasks that the log names
 READ_ALL: Final = 0.9  # seconds between two looks at all timers, where the others read only the times around now
 SWEEP_AFTER = 0.05  # seconds between two sweeps of a process that takes continuously

@@ -20,8 +20,9 @@ from prometheus_client.registry import Collector
 
 from xq.api import Queue
 from xq.core import time
-from xq.core.errors import ConfigurationError
+from xq.core.errors import ConfigurationError, in_line
 from xq.core.machine import READY, TAKEN
+from xq.core.tokens import OUTAGE
 from xq.database import duties
 from xq.operators.inspection import LAST, Locked
 from xq.runtime.lease import current
@@ -34,11 +35,14 @@ log = logging.getLogger("xq.metrics")
 TUBES: Final = 100  # a queue's tubes that have their own series: Prometheus keeps each series in memory
 TRANSITIONS_A_QUERY: Final = 10_000  # transitions that one query reads
 LATE: Final = 5_000  # transitions with greater ids, up to which one may be committed later; fewer than one query reads
+PATIENCE: Final = 8.0  # seconds within which a database answers; Prometheus waits for 10 s
+SILENT: Final = TimeoutError(f"the database does not answer within {PATIENCE:g} s")
 KEPT: Final = 200_000  # tasks whose last transition is kept; durations of further ones are not counted
 # Seconds: from a task that a waiting worker takes at once to an hour's wait.
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 Seconds: Final = partial(Histogram, registry=None, buckets=BUCKETS)
 FINISHED: Final = {"release": "retry", "bury": "bury", "kill": "discard"}  # outcomes, where the function has done so
+REASONS: Final = {"died": "died", OUTAGE: "server"}  # of reaped tasks, by the event
 LONGEST_NAME: Final = 500  # characters
 COUNTED: Final = 100_000  # unfinished tasks that a scrape counts by function: half a second on MariaDB
 OF_ATTEMPTS: Final = ("queue", "tube", "task")  # labels
@@ -49,13 +53,16 @@ FAMILIES: Final[Mapping[str, tuple[bool, str, *tuple[str, ...]]]] = {
     "xq_tasks": (False, "Tasks in each state.", "tube", "state"),
     "xq_transitions": (True, "Transitions of tasks; X is no task.", "tube", "source", "target"),
     "xq_events": (True, "Calls and timers that moved tasks (feature events).", "event"),
-    "xq_reaped": (True, "Tasks released because the process of their owner ended."),
+    "xq_reaped": (True, "Tasks released because their owner's process died, or the server was restarted.", "reason"),
     "xq_oldest_ready_seconds": (False, "Age of the oldest ready task, a lower bound if xq_oldest_ready_exact is 0."),
     "xq_oldest_ready_exact": (False, "1 if the age of the oldest ready task is exact, 0 if it is a lower bound."),
     "xq_standstill_seconds": (False, "For how long, at least, tasks have been ready and none was taken; 0 if not so."),
     "xq_sessions": (False, "Open sessions that take from the queue."),
     "xq_pending": (False, "Unfinished tasks of django.tasks, by queue and function.", "tube", "task", "state"),
     "xq_locked_seconds": (False, "For how long the queue, which cannot be read, has waited for a lock on its table."),
+    "xq_dependants_held": (False, "Dependants that wait for a dead parent, 1000 at most."),
+    "xq_schedule_next": (False, "The schedule's next firing, in seconds since 1970.", "schedule"),
+    "xq_schedule_last": (False, "The schedule's last firing, in seconds since 1970.", "schedule"),
     "xq_paused": (False, "1 if the queue (tube is empty) or the tube is paused.", "tube"),
 }
 Numbers = Mapping[tuple[str, ...], float]  # by metric and its labels after `queue`
@@ -84,6 +91,8 @@ class Metrics(Collector):
         self._fresh_for = fresh_for
         self._read_at = -fresh_for
         self._reading = Lock()
+        self._away: set[str] = set()  # the queues that could not be read at the last scrape, as logged
+        self._threads: dict[int, Thread] = {}  # by which the queues of each database were read last
 
     def scrape(self, accept: str = "") -> tuple[bytes, str]:
         """Return the metrics and their content type, for a request's header Accept. A failed read is `xq_up` 0."""
@@ -102,8 +111,7 @@ class Metrics(Collector):
         }
         with self._reading:
             if time.monotonic() - self._read_at >= self._fresh_for:
-                for reader in self._readers.values():
-                    reader.read()
+                self._read()
                 self._read_at = time.monotonic()
         for name, reader in self._readers.items():
             for (metric, *labels), number in reader.numbers.items():
@@ -111,6 +119,32 @@ class Metrics(Collector):
         yield from families.values()
         for collector in self.collectors:
             yield from collector.collect()
+
+    def _read(self) -> None:
+        """Read the queues of each database, in a thread for up to PATIENCE seconds. Log once which are away.
+
+        A thread that has an open connection reads by it.
+        """
+        databases: dict[int, list[QueueReader]] = {}
+        for reader in self._readers.values():
+            databases.setdefault(id(reader.store.database), []).append(reader)
+        for key, readers in databases.items():
+            if key not in self._threads or not self._threads[key].is_alive():
+                for reader in readers:
+                    reader.error = SILENT  # until it is read
+                thread = self._threads[key] = Thread(target=list, args=[map(QueueReader.read, readers)], daemon=True)
+                here = not readers[0].store.has_threads or readers[0].store.in_use is not None
+                thread.run() if here else thread.start()
+        end = time.monotonic() + PATIENCE
+        for key, readers in databases.items():
+            if self._threads[key].is_alive():
+                self._threads[key].join(max(0.0, end - time.monotonic()))
+            failing = {reader.name: reader.error for reader in readers if reader.error is not None}
+            if new := [name for name in failing if name not in self._away]:
+                log.warning("the metrics of %s cannot be read: %s", ", ".join(new), in_line(failing[new[0]]))
+            self._away = self._away - {reader.name for reader in readers} | failing.keys()
+            for name in failing:
+                self._readers[name].leave_out()
 
 
 class QueueReader:
@@ -122,24 +156,30 @@ class QueueReader:
 
     def __init__(self, queue: Queue[Any], name: str, takes: Histogram, acks: Histogram, past: bool) -> None:
         self.numbers: Numbers = {("xq_up",): 0}
+        self.name, self.store = name, queue.parts.store
+        self.error: Exception | None = None  # of the last read
         self._queue = queue
         if queue.machine.settings.history is not None:
             self._takes, self._acks = takes.labels(name), acks.labels(name)
         self._past = past
-        self._reaped = 0
+        self._reaped = Totals[str]()  # by their reasons; "" is no reaped task
         self._read: set[int] = set()  # the last ids that were read, among which others may be committed later
         self._entered: dict[str, float] = {}  # when each ready or taken task became so, in seconds since 1970
 
     def read(self) -> None:
-        """Set `numbers`. If the database fails, only the growing ones stay."""
+        """Set `numbers`, or the error of the database."""
         try:
-            with self._queue.parts.store.briefly_connected():
+            with self.store.briefly_connected():
                 self.numbers = self._now()
+            self.error = None
         except Exception as error:
-            log.warning("the metrics of %s cannot be read: %s", self._queue.name, error)
-            self.numbers = {("xq_up",): 0} | {key: n for key, n in self.numbers.items() if FAMILIES[key[0]][0]}
-            if isinstance(error, Locked):
-                self.numbers |= {("xq_locked_seconds",): error.seconds}
+            self.error = error
+
+    def leave_out(self) -> None:
+        """Leave out the numbers that the database does not say now: only the growing ones stay."""
+        self.numbers = {("xq_up",): 0} | {key: n for key, n in self.numbers.items() if FAMILIES[key[0]][0]}
+        if isinstance(self.error, Locked):
+            self.numbers |= {("xq_locked_seconds",): self.error.seconds}
 
     def _now(self) -> Numbers:
         inspection = self._queue.parts.doctor
@@ -155,6 +195,11 @@ class QueueReader:
             **{("xq_paused", tube): 1 for tube in paused[:TUBES] if tube is not None},
             **self._by_tube({"": stats, **stats.tube}),
         }
+        for name, _, _, next_us, last_us, paused, *_ in inspection.schedules()[:TUBES]:
+            times = {} if paused else {"xq_schedule_next": next_us, "xq_schedule_last": last_us}
+            found |= {(metric, name): at / 1e6 for metric, at in times.items() if at is not None}
+        if any(slice.failed for slice in inspection.executor.dialect.slices):
+            found["xq_dependants_held",] = len(inspection.held(stats))
         if oldest is not None:
             found["xq_oldest_ready_seconds",], found["xq_oldest_ready_exact",] = oldest
         few = sum(stats.counts.get(state, 0) for state in "WRT") <= COUNTED
@@ -163,10 +208,10 @@ class QueueReader:
             found[key] = found.get(key, 0) + n
         if self._queue.machine.settings.history is not None:
             self._follow()
-            found["xq_reaped",] = self._reaped
+            found |= {("xq_reaped", reason): self._reaped[reason] for reason in REASONS.values()}
         if self._queue.machine.settings.counts_events:
             found |= {("xq_events", event): n for event, n in stats.events.items()}
-            found["xq_reaped",] = stats.events.get("died", 0)
+            found |= {("xq_reaped", reason): stats.events.get(event, 0) for event, reason in REASONS.items()}
         return found
 
     def _by_tube(self, counted: Mapping[str, Any]) -> Totals[tuple[str, ...]]:
@@ -205,7 +250,7 @@ class QueueReader:
         if row.target in (READY, TAKEN) and len(self._entered) < KEPT:
             self._entered[key] = at
         if row.id > self._counts_after:
-            self._reaped += row.event == "died"
+            self._reaped[REASONS.get(row.event, "")] += 1
             if spent is not None and (row.source, row.target) == (READY, TAKEN):
                 self._takes.observe(spent)
             elif spent is not None and (row.source, row.event) == (TAKEN, "ack"):

@@ -22,13 +22,13 @@ from xq.engine.pauses import Pause, Pauses
 from xq.engine.stats import counters, told_of, writes
 from xq.engine.unmovable import Unmovable
 from xq.operators.filters import quoted
-from xq.operators.inspection import Inspection, Locked, Snapshot, place
+from xq.operators.inspection import LAST, LISTED, Inspection, Locked, Snapshot, dead_parents, place
+from xq.runtime.schedules import is_far
 from xq.sql.slice import Hidden
 
 LONG: Final = 60.0  # seconds after which a standstill, an open transaction or a due schedule is reported
 HANGS: Final = 600.0  # seconds, or the ttr, after which a taken task is reported
 PAUSED: Final = 86_400.0  # seconds for which a schedule is paused, after which it is reported
-LISTED: Final = 5  # keys that a message names
 OFTEN: Final = 20  # takes after which an unfinished task is reported
 WRITTEN: Final = (
     "{} shows them as the event write (feature history); the feature guard refuses such a write, often the "
@@ -82,7 +82,7 @@ class Doctor(Inspection):
         except BadValue as error:
             return [f"it cannot be taken: {error}"]
         refused = [f"it cannot be taken: {error}" for found, error in self._faults() if found == parts]
-        return (refused or [*self._held(task, hidden, now)] or [self._in_line()]) + told
+        return (refused or [*self._held(task, hidden, now)] or [self._in_line(task)]) + told
 
     def _running(self, task: Any, token: str, now: float) -> Iterator[str]:
         session, since = owner_of(token)
@@ -130,12 +130,17 @@ class Doctor(Inspection):
             yield from slice.why(hidden)
         yield from self._no_taker()
 
-    def _in_line(self) -> str:
+    def _in_line(self, task: Any) -> str:
         now = self.snapshot()
         one = f"it is one of {now.stats.counts[READY]:,} ready tasks"
         if now.standstill >= LONG:
             return f"{one}, and none was taken for {lasting(now.standstill)}: see {self.command('doctor')}"
-        return f"nothing holds it: {one}, and a worker takes it in its turn"
+        tube = self.tasks.tube_of(self.tasks.in_role(task, "tube"))
+        ((taken, last_us),) = self._run(self.questions.takes_of_tube, tube=tube, n=LAST) if tube else ((1, None),)
+        if taken or (last_us is not None and self.moment() - last_us / 1e6 < LONG):
+            return f"nothing holds it: {one}, and a worker takes it in its turn"
+        seen = "none of its tasks is taken" if last_us is None else f"the last take was at {in_utc(last_us / 1e6)}"
+        return f"nothing holds it: {one}, but no worker of its tube {shown(tube)} was seen: {seen}"
 
     def _no_taker(self) -> Iterator[str]:
         if not self.takers():
@@ -240,13 +245,19 @@ class Doctor(Inspection):
             has_moved = (pause.reason or "").startswith("moved to ")  # by xq copy
             remedy = "start the workers there, and do not resume this one" if has_moved else self._resume(pause)
             yield Finding(f"{place(pause)} is paused{_by(pause.actor, pause.reason)}", remedy)
-        for name, *_, paused, at_us, since_us, actor, reason in self._run(dialect.records.schedules):
+        for name, spec, _, next_us, _, paused, at_us, since_us, actor, reason in self.schedules():
+            if not paused and is_far(spec, next_us, at_us):
+                what = f"the schedule {shown(name)} fires later than its spec says: the database's clock was set back"
+                yield Finding(what, f"{self.command('schedule')} pause {quote(name)}, and then the same with resume")
             if paused and (since_us is None or at_us - since_us > PAUSED * 1e6):
                 told = "" if since_us is None else f" for {lasting((at_us - since_us) / 1e6)}"
                 what = f"the schedule {shown(name)} is paused{told}{_by(actor, reason)}"
                 yield Finding(what, f"{self.command('schedule')} resume {quote(name)}")
         for what in told_of(writes(counters(self.executor))):
             yield Finding(what, WRITTEN.format(self.command("history"), self.command("reset")))
+        if held := self.held(now.stats):
+            do = "dig a buried parent; {} KEY releases the dependant of one that is gone, {} KEY deletes it"
+            yield Finding(dead_parents(held), do.format(self.command("restart"), self.command("kill")))
         if buried := now.stats.counts.get("B", 0):
             grouped, command = "error" in self.tasks.table.roles, self.command
             shows = f"{command('failures')} shows why" if grouped else f"{command('list')} state:buried shows them"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import threading
 from collections import defaultdict, deque, namedtuple
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from xq.core import time
 from xq.core.compile import Selector
-from xq.core.errors import Error, NotInstalled, shown
+from xq.core.errors import Error, NotInstalled, in_line, shown
 from xq.core.kinds import RETRYABLE, ErrorKind
 from xq.core.machine import READY, TAKEN
 from xq.core.tokens import owner_of
-from xq.core.words import lasting
+from xq.core.words import counted, lasting
 from xq.database.process import ENDING, process_name
 from xq.database.transactions import retried
 from xq.engine.history import History
@@ -25,6 +25,8 @@ from xq.operators.questions import Questions
 LAST: Final = 20_000  # transitions whose durations are read
 WINDOWS: Final = (10_000, 100_000)  # the last transitions, in which it searches the ready tasks' entries
 MARKS: Final = 4_096  # each with how many tasks have become ready
+LISTED: Final = 5  # keys that a message names
+HELD: Final = 1_000  # dependants of dead parents that are counted
 LOOK: Final = 1.0  # seconds between two looks at processes that have taken no task
 
 
@@ -149,6 +151,22 @@ class Inspection:
         rows = [(tuple(key), owner_of(token or "")) for *key, token in self._run(self.executor.dialect.queries.taken)]
         found = [(self.tasks.app_key(key), session or None, since) for key, (session, since) in rows]
         return sorted(found, key=lambda each: (each[2] is None, each[2] or 0.0))
+
+    def held(self, now: Stats) -> dict[str, str]:
+        """Return the keys of dependants that wait for a dead parent, HELD at most, each with that parent in words.
+
+        It reads all links of dependants, if tasks are waiting.
+        """
+        size, found = len(self.tasks.table.key), dict[str, str]()
+        for slice in self.executor.dialect.slices if now.counts.get("W") else ():
+            for *keys, link, _ in self._run(slice.failed, n=HELD) if slice.failed else ():
+                parent, child = (shown(self.tasks.app_key(tuple(part))) for part in (keys[:size], keys[size:]))
+                found[child] = f"{parent}, {'which is gone' if link == 'X' else self.tasks.wording.state('B')}"
+        return found
+
+    def schedules(self) -> list[Any]:
+        """Return the rows of `records.schedules`."""
+        return self._run(self.executor.dialect.records.schedules)
 
     # processes
 
@@ -316,6 +334,7 @@ class Inspection:
         try:
             self.check_lock()
             now, takers = self.snapshot(), self.takers()
+            held = self.held(now.stats)
             is_first = is_first and not store.in_transaction()  # which may see an old snapshot
             if is_first and takers and now.stats.counts[READY] and not now.stats.counts[TAKEN]:
                 time.sleep(LOOK)  # workers whose threads hang with tasks that were cancelled take none meanwhile
@@ -336,8 +355,9 @@ class Inspection:
             said.append(f"processes that take: {takers}" if takers else "no process takes")
             said += [f"none was taken for {lasting(now.standstill)}"] * (now.standstill > limit or stands)
         said += [f"buried tasks: {buried:,}", *(f"{place(pause)} is paused" for pause in now.pauses)]
+        said += [dead_parents(held)] * bool(held)
         state = "healthy" if not is_judged else "late" if is_late else "healthy" if is_known else "unknown"
-        return Health("failing" if buried > max_buried else state, "; ".join(said))
+        return Health("failing" if buried > max_buried or held else state, "; ".join(said))
 
     def health_of(self, error: Exception) -> Health:
         """Return the state that an error of a look shows. Raises an error that shows none."""
@@ -347,7 +367,13 @@ class Inspection:
             return Health("error", str(error))
         if self.executor.store.classify(error) not in RETRYABLE:
             raise error
-        return Health("unreachable", f"the database does not answer: {error}")
+        return Health("unreachable", f"the database does not answer: {in_line(error)}")
+
+
+def dead_parents(held: Mapping[str, str]) -> str:
+    """Return how many dependants wait for dead parents, and the first ones."""
+    some = "; ".join(f"{child} for {parent}" for child, parent in list(held.items())[:LISTED])
+    return f"dependants that wait for a dead parent: {counted(len(held), len(held) < HELD)} ({some})"
 
 
 def place(pause: Pause) -> str:

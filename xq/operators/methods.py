@@ -189,11 +189,11 @@ class Operators(Generic[T]):
         """Return whether the queue does its tasks in time, as (state, sentence), for probes.
 
         The worst that holds. "unreachable": the database does not answer. "error": the queue is not installed as this
-        process defines it. "failing": more than `max_buried` tasks are buried. "late": tasks are ready and no process
-        takes, or `oldest` or `standstill` in the `snapshot` is more than `max_age` seconds. "unknown": `oldest` is only
-        a bound and may be more; or, without history, the first call sees no process take within a second. Else
-        "healthy". With `max_age=math.inf` tasks may wait, and no process is needed. Pauses excuse nothing. Raises
-        BadType and BadValue.
+        process defines it. "failing": more than `max_buried` tasks are buried, or dependants wait for a parent that is
+        buried or gone. "late": tasks are ready and no process takes, or `oldest` or `standstill` in the `snapshot` is
+        more than `max_age` seconds. "unknown": `oldest` is only a bound and may be more; or, without history, the first
+        call sees no process take within a second. Else "healthy". With `max_age=math.inf` tasks may wait, and no
+        process is needed. Pauses excuse nothing. Raises BadType and BadValue.
         """
         return self.parts.doctor.health(seconds_of("max_age", max_age), count_of(max_buried))
 

@@ -144,6 +144,17 @@ class Questions:
     # why a task is not running, and what happened last
 
     @property
+    def takes_of_tube(self) -> str:
+        """A query of how many tasks of `:tube` are taken, and when the last take among `:n` transitions was."""
+        terms, last = self.terms, "NULL"
+        if terms.has_history:
+            history = terms.side("history")
+            last = f"SELECT MAX(at_us) FROM {history} WHERE id > (SELECT MAX(id) FROM {history}) - :n"
+            last += f" AND target = '{TAKEN}' AND source = '{READY}' AND tube = :tube"
+        taken = f"SELECT COUNT(*) FROM {terms.table_in_schema} WHERE {terms.is_state(TAKEN)} AND {terms.in_tube}"
+        return f"SELECT ({taken}), ({last})"
+
+    @property
     def often_taken(self) -> str:
         """A query for up to `:n` unfinished tasks taken `:least` times or more; "" without the role attempts."""
         if not (attempts := self.terms.roles.get("attempts")):

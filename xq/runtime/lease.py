@@ -14,7 +14,7 @@ from typing import Any, ParamSpec
 
 from xq.core import time
 from xq.core.connections import Connections
-from xq.core.errors import ConfigurationError, NotFound, NotOwner, WrongState
+from xq.core.errors import ConfigurationError, NotFound, NotOwner, WrongState, in_line
 from xq.core.machine import TAKEN, Machine, Timer
 from xq.runtime.sleep import LONGEST_SLEEP
 
@@ -246,7 +246,7 @@ class Heartbeat:
                     self._set_hold(True)
                     self.touch(due)
                 except Exception as error:  # the database fails: the call that finishes a task detects the loss
-                    log.warning("leased tasks could not be touched: %s", error)
+                    log.warning("leased tasks could not be touched: %s", in_line(error))
                 again = time.monotonic() + min(pause / 8, RETRY)  # for those that are still due
             touches = min((lease.touch_at for lease in timed), default=math.inf)
             # Also of the leases that began while it waited.

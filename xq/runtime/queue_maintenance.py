@@ -11,7 +11,7 @@ from typing import Any, cast
 from xq.core import time
 from xq.core.kinds import Row
 from xq.core.machine import TAKEN
-from xq.core.tokens import in_full, tokens_of
+from xq.core.tokens import OUTAGE, in_full, tokens_of
 from xq.database.database import Database
 from xq.database.duties import REAP_EVERY, Duties
 from xq.database.members import Awaited, Member, copied
@@ -267,6 +267,6 @@ class QueueMaintenance(Member):
         shared, forget_waits = self.executor.dialect.shared, self.executor.dialect.records.forget_waits
         if reaped:
             self.timers.unattended.give_back([*map(tokens_of, in_full(uuids))], event)
-        if event == "died":
+        if event in ("died", OUTAGE):
             of_sessions(self.executor, shared, forget_waits, uuids)
         of_sessions(self.executor, shared, shared.deregister_session, uuids, queue=self.source_name)

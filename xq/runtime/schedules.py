@@ -29,6 +29,7 @@ from xq.core.errors import (
     ConfigurationError,
     FeatureOff,
     NotInstalled,
+    in_line,
     shown,
 )
 from xq.core.kinds import RETRYABLE, T
@@ -66,7 +67,7 @@ class Schedule(NamedTuple):
     tz: str  # the spec's time zone
     last: datetime | None  # the last firing, in UTC
     paused: bool
-    overdue: bool  # due for a minute: no process fires it, or its task cannot be put
+    overdue: bool  # due for a minute: no process fires it, or its task cannot be put; or `is_far`
     since: datetime | None  # when it was paused, in UTC
     actor: str | None  # who has paused it, and why
     reason: str | None
@@ -232,8 +233,9 @@ class Schedules(Generic[T]):
                 if event == "run":
                     self._put(name, put, seen)
                 elif event == "resume":
-                    now = self.executor.time_us()
-                    following = seen if seen > now else _following(_read(spec), seen, now)  # no firing is made up for
+                    now, how = self.executor.time_us(), _read(spec)
+                    far = is_far(spec, seen, now)  # else no firing is made up for
+                    following = _next(how, now, now) if far else seen if seen > now else _following(how, seen, now)
                     self.executor.run(dialect.records.resume_schedule, {**given, "next_us": following})
             return bool(found)
 
@@ -252,7 +254,8 @@ class Schedules(Generic[T]):
         for name, text, put, next_us, last_us, paused, now, *(since_us, actor, reason) in rows:
             what, last = _mapping(put), None if last_us is None else _at(last_us)
             by = (None if since_us is None else _at(since_us), actor, reason) if paused else (None, None, None)
-            how = last, bool(paused), not paused and now - next_us > OVERDUE, *by
+            overdue = not paused and (now - next_us > OVERDUE or is_far(text, next_us, now))
+            how = last, bool(paused), overdue, *by
             try:
                 described = _read(text)
                 _following(described, next_us, next_us)  # raises what a firing raises
@@ -292,7 +295,7 @@ class Schedules(Generic[T]):
             if self.store.classify(error) in RETRYABLE or isinstance(error, NotInstalled):
                 raise  # not the fault of this schedule
             level = logging.DEBUG if name in self._failed else logging.WARNING  # each look retries it
-            self.log.log(level, "the schedule %r cannot put its task, and retries: %s", name, error)
+            self.log.log(level, "the schedule %r cannot put its task, and retries: %s", name, in_line(error))
             self._failed.add(name)
             return False
         self._failed.discard(name)
@@ -363,6 +366,14 @@ def _zone(name: str) -> tzinfo:
     except (*UNREADABLE, OSError) as error:
         what = f"there is no time zone {shown(name)} on this machine"
         raise BadValue(f"{what}: name one as 'Europe/Berlin', or pip install tzdata, which has all") from error
+
+
+def is_far(spec: str, next_us: int, now: int) -> bool:
+    """Return whether a firing is a minute later than the first one after `now`: the clock was set back since."""
+    with suppress(*UNREADABLE):
+        first = _next(described := _read(spec), now, now)
+        return first is not None and next_us - first > OVERDUE + (described.get("jitter") or 0) * 1_000_000
+    return False
 
 
 # Specs as JSON: {"cron": text} or {"fields": ...}, {"seconds": n}, {"at": moment}; all with "tz", and triggers' specs

@@ -18,7 +18,7 @@ from functools import cache, partial
 from typing import Any, Final, Generic, NamedTuple
 
 from xq.core.acting import BLOCKS
-from xq.core.errors import Error, NotInstalled
+from xq.core.errors import Error, NotInstalled, in_line
 from xq.core.kinds import OUTCOME_UNKNOWN, ErrorKind, R, T
 from xq.core.values import Taken
 from xq.database.callers import Runner
@@ -97,7 +97,7 @@ class Call(Generic[R]):
         try:
             self.context.run(undo, self.result)
         except Exception as error:
-            log.warning("the result of a cancelled call could not be undone: %s", error)
+            log.warning("the result of a cancelled call could not be undone: %s", in_line(error))
 
     def deliver(self) -> None:
         if self.future.done():
@@ -332,7 +332,7 @@ class Turns(Generic[T]):
             except Error as error:  # it is taken no more
                 log.debug("a task of a cancelled take was not released: %s", error)
             except Exception as error:
-                log.warning("a task of a cancelled take is released later: %s", error)
+                log.warning("a task of a cancelled take is released later: %s", in_line(error))
                 self.waiting.takes.in_doubt.add([token], InterruptedError())
 
 

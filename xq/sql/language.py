@@ -49,6 +49,7 @@ class Language(ABC):
 
     now: str  # SQL for the seconds since 1970: `:now` if it is given, else by the database's clock
     now_us: str  # `now` as whole microseconds
+    server_start = "0"  # SQL for when the server was started, in seconds since 1970; a file has none
     instant: Form  # microseconds since 1970 as a time in UTC, as readers of views expect it
 
     # By column kind, where the column holds no seconds since 1970: seconds as its value, and the inverse.

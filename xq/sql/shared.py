@@ -59,6 +59,7 @@ class SharedSql(Language):
     describe_session = Sql()
     expire_session_later = Sql()
     session_ends = Sql()
+    older_sessions = Sql()
     session_over = Sql()
     deregister_session = Sql()
 
@@ -75,6 +76,7 @@ class SharedSql(Language):
         return {
             "now": self.now,
             "now_us": self.now_us,
+            "server_start": self.server_start,
             "lock": self.lock.lstrip(),
             "skip": self.skip.lstrip(),
             "unless": lambda columns: self.on_conflict(columns).lstrip(),

@@ -73,6 +73,10 @@ UPDATE xq_session
 -- Those of some sessions that will expire. The others end at once.
 SELECT uuid FROM xq_session WHERE uuid IN (:uuids) AND ends IS NOT NULL
 
+--: older_sessions
+-- Those of some sessions that were registered before the server was started: their locks went with it.
+SELECT uuid FROM xq_session WHERE queue = '' AND uuid IN (:uuids) AND since < {server_start}
+
 --: session_over
 -- Those of some sessions that have expired, locked so that no process can join them again.
 SELECT uuid FROM xq_session WHERE uuid IN (:uuids) AND ends <= {now} {lock}

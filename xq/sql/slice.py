@@ -94,6 +94,8 @@ class Slice:
         """
         return ""
 
+    failed = ""  # a query, as `links_among` has them, of dependants that failed parents hold up for good
+
     # what operators are told
 
     reason = "a feature hides it now"  # what `why` says of a ready task that it hides

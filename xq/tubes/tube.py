@@ -13,7 +13,7 @@ from xq.api import Queue
 from xq.core.errors import BadType, BadValue, FeatureOff, Full, NotInstalled, TubeBusy, TubeDropped, is_number, shown
 from xq.core.kinds import OUTCOME_UNKNOWN, ErrorKind, fits_a_column
 from xq.core.machine import EXPIRIES
-from xq.core.tokens import owner_of
+from xq.core.tokens import OUTAGE, owner_of
 from xq.core.words import Wording, called
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.tubes.arguments import by_name
@@ -36,6 +36,7 @@ CALLS: Final = ("ack", "bury", "delay", "delete", "kick", "put", "release", "tak
 # Event names where a tube's differs from its queue's; "" reports nothing.
 REPORTED_AS: Final[Mapping[str, str]] = {
     "died": "release",
+    OUTAGE: "release",
     "max_takes": "bury",
     "snatch": "release",
     "dig": "kick",
@@ -409,7 +410,7 @@ class Tube:
             "delete": events["kill"],
             "bury": events["bury"] + events["max_takes"],
             "kick": events["dig"],
-            "release": events["release"] + events["died"] + events["snatch"],
+            "release": events["release"] + events["died"] + events[OUTAGE] + events["snatch"],
             "ttl": expired,
             "ttr": events["ttr"] + sum(events[name] for name in EXPIRIES) - expired,
         }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple
 
 from xq.core import time
-from xq.core.errors import NotFound, WrongState, shown
+from xq.core.errors import NotFound, WrongState, in_line, shown
 from xq.core.kinds import PERMANENT, ErrorKind, T
 from xq.core.values import Taken
 from xq.engine.named import CheckedCall, Locked, NamedMoves
@@ -200,7 +200,7 @@ class RetriedCalls(Generic[T]):
         stays = denied or kind is ErrorKind.READ_ONLY or self.failed.count(line_of(error)) == STAYS
         if (self._ends and stays) or (self.alone and self._store.in_transaction()):
             raise error
-        self.log.warning("the database fails, and is asked again: %s", error)
+        self.log.warning("the database fails, and is asked again: %s", in_line(error))
         self.stop.wait(self.pause if denied else AGAIN)
         self.pause = min(2 * self.pause, AGAIN_MOST) if denied else AGAIN
 

@@ -19,7 +19,7 @@ from multiprocessing.connection import wait
 from typing import Any, NoReturn
 
 from xq.core import time
-from xq.core.errors import ConfigurationError, Error, NotInstalled
+from xq.core.errors import ConfigurationError, Error, NotInstalled, in_line
 from xq.core.machine import TAKEN
 from xq.core.values import Key, Taken
 from xq.database.database import Database
@@ -40,6 +40,10 @@ KILLED = {  # why the parent kills a process
     "cancel": "as its task was cancelled",
     "lost": "as its session was lost, and others may have its tasks",
 }
+WAITS = (
+    "worker processes that wait to be forked: %d. A fork waits until on_failure, on_buried and the database have "
+    "returned for those that have ended, and one of these has not for %g s"
+)
 CRASHES, WITHIN = 10, 60.0  # so many crashes without a task within so many seconds end the program
 
 
@@ -214,6 +218,8 @@ class Child:
     def cause(self) -> str:
         """Why it has ended, in words."""
         code = self.process.exitcode or 0
+        if code == LOST:
+            return "ended as its session was lost"
         name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")
         return f"killed by {name}" if code < 0 else f"ended with exit code {code}"
 
@@ -236,7 +242,7 @@ class Child:
             self._context.copy().run(self._clean_up)
         except Exception as error:
             told = "the tasks of worker process %d come back when its session has ended: %s"
-            log.warning(told, self.process.pid, error)
+            log.warning(told, self.process.pid, in_line(error))
             self.session.release()  # else it does not end as long as this process lives
         finally:
             self.session.sessions.leaving.discard(self.session.uuid)
@@ -299,6 +305,7 @@ class Processes:
         self._signals: list[str] = []
         self._error: Exception | None = None  # that ends the program
         self._exits_at = math.inf  # the monotonic time at which nothing is waited for any more, after a second signal
+        self._tells_at = math.inf  # the monotonic time at which the log says that a fork still waits
         self._stop = threading.Event()  # set by the first signal
         self._woken, self._waker = multiprocessing.Pipe(duplex=False)  # by a signal, or by a thread that ends
         os.set_blocking(self._waker.fileno(), False)
@@ -380,13 +387,15 @@ class Processes:
             return
         if not (child.killed_by or child.ending):
             had = f"; it had begun {', '.join(f'task {key}' for key in begun)}" if begun else ""
-            log.error("worker process %d is replaced: %s%s", child.process.pid, child.cause, had)
+            level = logging.WARNING if code == LOST else logging.ERROR
+            log.log(level, "worker process %d is replaced: %s%s", child.process.pid, child.cause, had)
             if not begun and code != LOST:
                 self._crashes.append(time.monotonic())
             if len(self._crashes) == CRASHES and self._crashes[-1] - self._crashes[0] < WITHIN:
                 told = f"worker processes have crashed {CRASHES} times within {WITHIN:g} s: see the log for why"
                 self._error = Error(told)
                 return
+        self._tells_at = time.monotonic() + GRACE
         self._due.append(child.launch)
 
     def _start_due(self) -> None:
@@ -403,6 +412,9 @@ class Processes:
                             return
                         locks.callback(child.attempts.heart.lock.release)
                     if self._due[0].why and self._works:
+                        if time.monotonic() >= self._tells_at:
+                            self._tells_at = math.inf
+                            log.warning(WAITS, len(self._due), GRACE)
                         return
                     self._children.append(Child(self._due.pop(0), self._stop))
                     self._children[-1].pass_over()

@@ -16,7 +16,11 @@ from xq.sql.postgres.postgres_objects import Program, part
 
 
 class AfterProgram(Program):
-    """Has triggers of its own, after updates and deletes."""
+    """Has triggers of its own, after updates and deletes.
+
+    PostgreSQL fires triggers in the order of their names: these come after `update` and `delete`, which write the
+    parent's end into the history.
+    """
 
     @property
     def words(self) -> Collection[str]:  # type: ignore[override]
@@ -67,6 +71,6 @@ class AfterProgram(Program):
         if self.words:
             known["release_late"] = moved("after", "delay")
         return [
-            objects.created("after_update", known | {"ends": update}, body="after_body", file=self.file),
-            objects.created("after_delete", known | {"ends": delete}, body="after_body", file=self.file),
+            objects.created("update_after", known | {"ends": update}, body="after_body", file=self.file),
+            objects.created("delete_after", known | {"ends": delete}, body="after_body", file=self.file),
         ]

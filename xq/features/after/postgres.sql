@@ -11,10 +11,10 @@ ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum
 --: truncate
 DELETE FROM {after};
 
---: after_update
+--: update_after
 CREATE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW WHEN ({may_end} OR {leaves}) EXECUTE FUNCTION {function}
 
---: after_delete
+--: delete_after
 CREATE TRIGGER {name} AFTER DELETE ON {table} REFERENCING OLD TABLE AS changed FOR EACH STATEMENT
     EXECUTE FUNCTION {function}
 

@@ -137,6 +137,13 @@ class AfterSlice(Slice):
         return self.listing(f"{self.terms.tuple_of([f'xq_l.{each}' for each in self.children])} IN ({chosen})")
 
     @property
+    def failed(self) -> str:  # type: ignore[override]
+        terms, child = self.terms, self.same(self.terms.keys, self.children, "xq_c.", "xq_l.")
+        waits = terms.is_state("W", f"xq_c.{terms.roles['status']}")
+        there = f"SELECT 1 FROM {terms.table_in_schema} AS xq_c WHERE {child} AND {waits}"
+        return self.listing(f"xq_l.state IN {FAILED} AND EXISTS ({there} AND substr(xq_c.{self.role}, 1, 4) = 'hold')")
+
+    @property
     def pending(self) -> str:  # type: ignore[override]
         return f"SELECT 0 AS at FROM {self.table} LIMIT 1"
 

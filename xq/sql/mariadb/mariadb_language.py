@@ -34,6 +34,9 @@ class MariadbLanguage(ServerLanguage):
     shared_file = Path(__file__).parent / "shared.sql"
     now = f"COALESCE(:now, {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
+    server_start = (
+        f"(SELECT {SERVER_TIME} - variable_value FROM information_schema.global_status WHERE variable_name = 'UPTIME')"
+    )
     instant = Form(f"CAST(TIMESTAMPADD(MICROSECOND, {{}}, {EPOCH}) AS DATETIME(6))")
     moments: ClassVar[Mapping[Kind, Form]] = {
         **dict.fromkeys(TIMES, Form(f"TIMESTAMPADD(MICROSECOND, ({{}}) * 1000000, {EPOCH})")),

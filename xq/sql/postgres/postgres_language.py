@@ -21,12 +21,13 @@ class PostgresLanguage(ServerLanguage):
 
     database = "postgres"
     shared_file = Path(__file__).parent / "shared.sql"
-    layout = "20"
+    layout = "21"
     # As UPDATE locks: FOR UPDATE would conflict with inserts of rows that refer to this one.
     lock = " FOR NO KEY UPDATE"
     skip = f"{lock} SKIP LOCKED"
     now = f"COALESCE(CAST(:now AS float8), {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS bigint)"
+    server_start = "CAST(extract(epoch FROM pg_postmaster_start_time()) AS float8)"
     in_seconds = Form("({}) / CAST(1e6 AS float8)")
     instant = Form("TIMESTAMPTZ '1970-01-01 00:00:00+00' + ({}) * INTERVAL '1 microsecond'")
     never = "CAST('Infinity' AS float8)"
