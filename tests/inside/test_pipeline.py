@@ -7,16 +7,21 @@ import math
 import operator
 import os
 import random
+import re
 import signal
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import peewee as pw
 import pytest
+from playhouse import postgres_ext
 
 import xq
 from tests.conftest import SERVERS
@@ -319,6 +324,17 @@ def test_a_partition_with_other_rows_is_refused(make_shared):
         with pytest.raises(xq.BadValue, match="a partition is a whole number"):
             again.put(part, [("c",)])
     assert names(Task) == ["a", "b"]
+
+
+def test_rows_are_the_same_in_any_time_zone_and_others_at_another_moment(make_shared):
+    Task = make_shared(attributes={"at": pw.DateTimeField(null=True)})
+    job = Task.xq.pipeline.bulk().begin(["name", "at"], "tonight")
+    at = datetime(2026, 3, 8, 2, 30, 5, 7, UTC)
+    assert job.put(0, [("a", at), ("b", None)]) == 2
+    for same in (at.astimezone(ZoneInfo("America/New_York")), at.replace(tzinfo=None)):
+        assert job.put(0, [("a", same), ("b", None)]) == 0
+    with pytest.raises(xq.Error, match="begun with other rows"):
+        job.put(0, [("a", at.replace(tzinfo=ZoneInfo("America/New_York"))), ("b", None)])
 
 
 def test_a_key_that_another_process_has_made_meanwhile_is_made_anew(make_shared, monkeypatch):
