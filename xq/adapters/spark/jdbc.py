@@ -75,7 +75,7 @@ def by_jdbc(spark: SparkSession, extract: Extract, columns: Sequence[str] | None
         raise ConfigurationError(
             f"Spark has no {driver}: name its jar in XQ_SPARK_JARS, or its coordinates in XQ_SPARK_PACKAGES, before "
             "the session starts (docs/spark.md), or read by format('xq')"
-        ) from error
+        ) from None  # a hundred lines of Java's
     return read.select([_made(kind, stored, F.col(quoted(name))).alias(name) for name, (kind, stored) in types.items()])
 
 
