@@ -32,6 +32,8 @@ def test_an_archive_and_the_table_are_one(spark, make_live, tmp_path):
     assert archive(spark, Task, out) == Archived(3, len(past) - 1, 0)
     assert [state(Task, key) for key in keys] == ["X", "X", "X"]
     assert told(all_tasks(spark, Task, out)) == before
+    columns = spark.read.format("xq").options(**xq.spark.options(Task)).load().columns
+    assert sorted(all_tasks(spark, Task, out).columns) == sorted([*columns, "day"]), "with xq's own"
     again = sorted(history(spark, Task, out).collect(), key=lambda found: found.id)
     assert [(r.id, r.key, r.source, r.target, r.event, r.dur_us) for r in again[: len(past)]] == [
         (r.id, r.key, r.source, r.target, r.event, r.dur_us) for r in past
