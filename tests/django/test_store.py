@@ -21,6 +21,7 @@ import django
 import pytest
 from asgiref.sync import sync_to_async
 from django.apps.registry import Apps
+from django.contrib.postgres.fields import ArrayField
 from django.db import DatabaseError, connection, connections, models, transaction
 from django.db.models.signals import post_save, pre_save
 from django.test.utils import CaptureQueriesContext, override_settings
@@ -582,6 +583,21 @@ def test_the_session_connection_is_made_by_the_backend_of_the_application(make, 
     Task = make(FEATURES)
     Task.put({"name": "a"})
     assert Task.take().name == "a"
+
+
+@pytest.mark.parametrize("django_db", ["postgres"], indirect=True)
+def test_arrays_go_to_other_programs_and_come_from_them(django_db, make):
+    words = ArrayField(models.CharField(max_length=20, null=True))
+    ats, three = ArrayField(models.DateTimeField(null=True)), ArrayField(models.SmallIntegerField(), size=3)
+    deep = ArrayField(ArrayField(models.IntegerField()), null=True)
+    Task = django_db.model(words=words, ats=ats, three=three, deep=deep)
+    queue = make({"buried": True}, model=Task).xq
+    values = ["a", None], [dt.datetime(2030, 1, 2, tzinfo=dt.UTC), None], [1, 2, 3]
+    queue.pipeline.bulk().begin(["words", "ats", "three"]).put(0, [values])
+    extract = queue.pipeline.extract()
+    assert [*extract.read(["words", "ats", "three"])] == [values]
+    with pytest.raises(xq.BadValue, match=r"'deep' is INTEGER\[\]\[\]"):
+        _ = extract.column("deep").declared
 
 
 def test_a_row_that_a_field_cannot_read_is_buried_and_the_others_go_on(django_db, make):

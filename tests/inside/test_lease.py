@@ -26,6 +26,25 @@ def test_a_task_of_the_lease_whose_ttr_passed_is_taken_again(make):
     assert transitions(Task)["T-R"] == 3
 
 
+def test_a_heartbeat_touches_the_tasks_of_a_take_by_one_call_and_later_those_of_all_takes(make_live, monkeypatch):
+    Task, calls = make_live({"ttr": 3600}, roles=("runat",)), list[list[int]]()
+    Task.xq.put_many(tasks(9))
+    touch_many = xq.Queue.touch_many
+
+    def noted(queue: Any, keys: list[Any], seconds: float) -> Any:
+        calls.append(sorted(key.id for key in keys))
+        return touch_many(queue, keys, seconds)
+
+    monkeypatch.setattr(xq.Queue, "touch_many", noted)
+    with leases_of(Task.xq) as leases:
+        before = {key: task["runat"] for n in (5, 4) for key, task in leases.take(n, 0).items()}
+        for _ in range(2):
+            leases._heart.touch(leases._heart.leases)
+        assert all(row(Task, key).runat > runat for key, runat in before.items())
+    assert sorted(calls[:2]) == [[1, 2, 3, 4, 5], [6, 7, 8, 9]]
+    assert calls[2:] == [[*range(1, 10)]]
+
+
 @pytest.mark.parametrize("shared_db", list(SERVERS), indirect=True)
 def test_a_transaction_of_one_function_delays_no_heartbeat_of_another(make_live, monkeypatch):
     monkeypatch.setattr("xq.runtime.lease.HEARTBEATS", 600)

@@ -7,16 +7,21 @@ import math
 import operator
 import os
 import random
+import re
 import signal
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import peewee as pw
 import pytest
+from playhouse import postgres_ext
 
 import xq
 from tests.conftest import SERVERS
@@ -35,7 +40,7 @@ from tests.steps import (
 )
 from tests.support.names import NAMES, QUOTED, is_possible
 from tests.support.pipeline import elsewhere, extract, names, put, rows
-from tests.support.types import OTHERS, SENT, VALUES, fields
+from tests.support.types import ARRAYS, MOMENT, OTHERS, SENT, VALUES, arrays, fields
 from tests.support.types import rows as stored
 from xq.core.machine import NAMES as STATES
 from xq.pipeline import archive, bulk
@@ -321,6 +326,17 @@ def test_a_partition_with_other_rows_is_refused(make_shared):
     assert names(Task) == ["a", "b"]
 
 
+def test_rows_are_the_same_in_any_time_zone_and_others_at_another_moment(make_shared):
+    Task = make_shared(attributes={"at": pw.DateTimeField(null=True)})
+    job = Task.xq.pipeline.bulk().begin(["name", "at"], "tonight")
+    at = datetime(2026, 3, 8, 2, 30, 5, 7, UTC)
+    assert job.put(0, [("a", at), ("b", None)]) == 2
+    for same in (at.astimezone(ZoneInfo("America/New_York")), at.replace(tzinfo=None)):
+        assert job.put(0, [("a", same), ("b", None)]) == 0
+    with pytest.raises(xq.Error, match="begun with other rows"):
+        job.put(0, [("a", at.replace(tzinfo=ZoneInfo("America/New_York"))), ("b", None)])
+
+
 def test_a_key_that_another_process_has_made_meanwhile_is_made_anew(make_shared, monkeypatch):
     Task = make_shared({"id": "time64"}, key=pw.BigIntegerField(primary_key=True))
     put(Task, ["name"], ("a",))
@@ -428,6 +444,45 @@ def test_values_are_stored_as_the_model_stores_them(make_shared):
     kept = "SELECT COUNT(*) FROM task AS a, task AS b WHERE b.id = a.id + 3"
     same = "".join(f" AND CAST(a.{name} AS CHAR(99)) = CAST(b.{name} AS CHAR(99))" for name in ("who", "flag"))
     assert make_shared.db.execute_sql(kept + same).fetchone()[0] == 2
+
+
+@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)
+def test_arrays_of_plain_types_are_put_and_read(make_shared):
+    Task = make_shared(attributes=arrays())
+    given = {name: values for name, (_, values) in ARRAYS.items()}
+    put(Task, [*given], (*given.values(),), ([],) * len(given), (None,) * len(given))
+    full, *others = [tuple(getattr(task, name) for name in given) for task in Task.select().order_by(Task.id)]
+    assert full == (*given.values(),)
+    assert others == [([],) * len(given), (None,) * len(given)]
+    of = extract(Task)
+    read = dict(zip(given, next(row for row in of.read([*given]) if row[0]), strict=True))
+    sent = {"ids": [str(UUID(int=7)), None], "times": [MOMENT, None], "moments": [MOMENT]}
+    assert read == given | sent
+    assert {of.column(name).type for name in ("numbers", "words", "moments")} == {
+        "ARRAY<BIGINT>",
+        "ARRAY<STRING>",
+        "ARRAY<TIMESTAMP>",
+    }
+    with pytest.raises(xq.BadType, match="'numbers' of Task cannot hold 5: it is not a list"):
+        put(Task, ["numbers"], (5,))
+
+
+@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)
+@pytest.mark.parametrize(
+    ("field", "kind"),
+    [
+        (lambda: postgres_ext.ArrayField(pw.IntegerField, dimensions=2, null=True), "INT[][]"),
+        (lambda: postgres_ext.ArrayField(pw.JSONField, null=True), "JSON[]"),
+    ],
+)
+def test_other_arrays_are_refused_by_name_before_anything_is_read_or_put(make_shared, field, kind):
+    Task = make_shared(attributes={"deep": field()})
+    with pytest.raises(xq.BadValue, match=re.escape(f"'deep' of Task, which is {kind}")):
+        Task.xq.pipeline.bulk().begin(["name", "deep"])
+    of = extract(Task)
+    with pytest.raises(xq.BadValue, match=re.escape(f"'deep' is {kind}")):
+        _ = [column.declared for column in of.chosen()]
+    assert [column.declared for column in of.chosen(["name"])] == ["`name` STRING"]
 
 
 SIZES = itertools.count(100)

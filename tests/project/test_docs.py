@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/**/*.md"))]
 TABS = ROOT / "docs" / "start" / "peewee.md"
 ON_SERVERS = ("docs/start/", "docs/howto/")
-ON_SPARK = ("docs/spark.md", "docs/start/spark.md")  # a minute
+ON_SPARK = ("docs/spark.md", "docs/start/spark.md", "docs/howto/erase.md")  # a minute
 
 SIGNATURES = "docs/reference.md"  # is generated, and has no programs
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 import duckdb
@@ -11,11 +13,12 @@ import pandas
 import peewee as pw
 import polars
 import pytest
+from pyspark.sql import functions as F
 
 import xq
 from tests.spark.archives import FEATURES, done, told
 from tests.steps import is_exact, row, state
-from tests.support.types import OTHERS, VALUES, fields
+from tests.support.types import ARRAYS, OTHERS, VALUES, arrays, fields
 from xq.adapters.spark.archive import FORMAT, Archived, archive, history, restore
 from xq.adapters.spark.archive import tasks as all_tasks
 
@@ -29,6 +32,8 @@ def test_an_archive_and_the_table_are_one(spark, make_live, tmp_path):
     assert archive(spark, Task, out) == Archived(3, len(past) - 1, 0)
     assert [state(Task, key) for key in keys] == ["X", "X", "X"]
     assert told(all_tasks(spark, Task, out)) == before
+    columns = spark.read.format("xq").options(**xq.spark.options(Task)).load().columns
+    assert sorted(all_tasks(spark, Task, out).columns) == sorted([*columns, "day"]), "with xq's own"
     again = sorted(history(spark, Task, out).collect(), key=lambda found: found.id)
     assert [(r.id, r.key, r.source, r.target, r.event, r.dur_us) for r in again[: len(past)]] == [
         (r.id, r.key, r.source, r.target, r.event, r.dur_us) for r in past
@@ -125,6 +130,59 @@ def test_what_the_model_has_no_field_for_any_more_is_not_lost(spark, make_live, 
     make_live.db.execute_sql("ALTER TABLE task ADD COLUMN more INTEGER")
     assert restore(spark, make_live(FEATURES, attributes={"more": pw.IntegerField(null=True)}), out) == 1
     assert make_live.db.execute_sql(f"SELECT more FROM task WHERE id = {key}").fetchall() in ([(7,)], ((7,),))
+
+
+def numbered(price: pw.Field[Any], size: pw.Field[Any], note: pw.Field[Any]) -> dict[str, pw.Field[Any]]:
+    return {"price": price, "size": size, "note": note}
+
+
+def test_values_come_back_in_the_types_that_the_table_has_by_then(spark, make_live, tmp_path):
+    out = str(tmp_path)
+    narrow = pw.DecimalField(null=True, max_digits=10, decimal_places=2)
+    Task = make_live(FEATURES, attributes=numbered(narrow, pw.IntegerField(default=0), pw.IntegerField(null=True)))
+    (first,) = done(Task)
+    Task.update(price=Decimal("1.25"), size=7, note=8).where(Task.id == first).execute()
+    assert archive(spark, Task, out).tasks == 1
+    wide = pw.DecimalField(null=True, max_digits=20, decimal_places=4)
+    Later = make_live(FEATURES, attributes=numbered(wide, pw.DoubleField(default=0), pw.TextField(null=True)))
+    (second,) = done(Later)
+    Later.update(price=Decimal("1.2345"), size=0.5, note="nine").where(Later.id == second).execute()
+    assert archive(spark, Later, out).tasks == 1
+    kept = {first: (Decimal("1.25"), 7.0, "8"), second: (Decimal("1.2345"), 0.5, "nine")}
+    read = all_tasks(spark, Later, out).where(f"id IN ({first}, {second})").collect()
+    assert {each.id: (each.price, each.size, each.note) for each in read} == kept
+    assert restore(spark, Later, out) == 2
+    assert {each.id: (each.price, each.size, each.note) for each in Later.select() if each.id in kept} == kept
+
+    Back = make_live(FEATURES, attributes=numbered(narrow, pw.IntegerField(default=0), pw.IntegerField(null=True)))
+    names = set(tmp_path.rglob("*"))
+    for call in (archive, restore, all_tasks):
+        with pytest.raises(xq.ConfigurationError, match=r"(price|size|note) of Task is \w+(\(10,2\))? now, and "):
+            call(spark, Back, out)
+    assert set(tmp_path.rglob("*")) == names, "refused before it writes"
+
+
+@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)
+def test_arrays_go_through_frames_archives_and_work(spark, make_live, tmp_path):
+    given = {name: values for name, (_, values) in ARRAYS.items()}
+    Task, out = make_live(FEATURES | {"buried": True}, attributes=arrays()), str(tmp_path)
+    Task.xq.put_many([given, {}])
+    frame = spark.read.format("xq").options(**xq.spark.options(Task)).load()
+    put_again = frame.select(*given)
+    put_again.write.format("xq").options(**xq.spark.options(Task)).mode("append").save()
+    by_jdbc = xq.spark.jdbc(spark, Task).select(*given)
+    assert dict(by_jdbc.dtypes) == dict(put_again.dtypes)
+    assert sorted(by_jdbc.collect(), key=repr) == sorted(put_again.collect(), key=repr)
+    work = F.when(F.col("numbers").isNotNull(), F.array(F.lit(1), F.lit(None))).alias("numbers")
+    moments = F.reverse("moments").alias("moments")
+    assert xq.spark.consume(spark, Task, lambda df: df.select("id", work, moments, "ids", "times")) == {"ack": 4}
+    stored = Task.select(*(getattr(Task, name) for name in given)).order_by(Task.id).tuples()
+    changed = (*(given | {"numbers": [1, None], "moments": given["moments"][::-1]}).values(),)
+    assert sorted(stored, key=repr) == [*[(None,) * len(given)] * 2, changed, changed]
+    before = [*stored.clone()]
+    assert archive(spark, Task, out).tasks == 4
+    assert restore(spark, Task, out) == 4
+    assert [*stored.clone()] == before
 
 
 def test_a_day_is_that_of_the_last_transition_into_d(spark, make_live, tmp_path):

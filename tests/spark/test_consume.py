@@ -14,6 +14,7 @@ from pyspark.sql.types import IntegerType
 
 import xq
 from tests import conftest
+from tests.conftest import SERVERS
 from tests.factories import task, tasks
 from tests.steps import is_exact, transitions
 from tests.support.types import OTHERS, SENT, VALUES, fields, quoted, rows
@@ -250,6 +251,28 @@ def test_max_takes_counts_the_tasks_that_fail_alone_where_work_as_a_whole_has_fa
             xq.spark.consume(spark, Task, failing)
         assert Counter(found.status for found in Task.select()) == states
         assert is_exact(Task)
+
+
+def writes(db: Any) -> int:
+    """How many transactions have written on the server; on MariaDB those that were ended by COMMIT, also of reads."""
+    if isinstance(db, pw.MySQLDatabase):
+        return int(db.execute_sql("SHOW GLOBAL STATUS LIKE 'Com_commit'").fetchone()[1])
+    return int(db.execute_sql("SELECT CAST(pg_current_xact_id() AS text)").fetchone()[0])
+
+
+@pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
+def test_long_work_on_many_tasks_writes_little_and_loses_none(spark, make_live):
+    Task = make_live(FEATURES | {"ttr": 6, "max_takes": 3}, roles=("runat",))
+    Task.xq.put_many(tasks(3_000))
+    ends, before = time.monotonic() + 15, writes(make_live.db)
+
+    def work(df: Any) -> Any:
+        time.sleep(max(0, ends - time.monotonic()))
+        return df.select("id", F.when(F.col("id").isin(700, 1_900), F.raise_error(F.lit("odd"))).alias("name"))
+
+    assert xq.spark.consume(spark, Task, work) == {"ack": 2_998, "bury": 2}
+    assert transitions(Task) == {"X-R": 3_000, "R-T": 3_000, "T-D": 2_998, "T-B": 2}
+    assert writes(make_live.db) - before <= 100
 
 
 def test_catching_makes_the_exception_of_a_row_a_value(spark, queue):

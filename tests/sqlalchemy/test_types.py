@@ -16,7 +16,7 @@ from sqlmodel.main import default_registry
 import sqlalchemy as sa
 import xq
 from sqlalchemy import orm
-from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects import mysql, postgresql
 from tests.conftest import fresh
 from tests.sqlalchemy.maker import engine_of
 from tests.support.life import end_threads
@@ -110,6 +110,26 @@ def test_values_come_back_as_the_application_s_types(engine, base):
         assert (found.made, found.at, found.paid, found.rest) == (moment, at, True, 2)
         assert (found.raw, found.secret, type(found.id)) == (b"\0\xff", 7, uuid.UUID)
         assert (found.packed, found.names) == ({1: 2}, ["a"])
+
+
+@pytest.mark.parametrize("db", ["postgres"], indirect=True)
+def test_arrays_go_to_other_programs_and_come_from_them(engine, base):
+    class Order(base):
+        __tablename__ = "orders"
+        id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+        words: orm.Mapped[Any] = orm.mapped_column(sa.ARRAY(sa.String(20)))
+        ids: orm.Mapped[Any] = orm.mapped_column(postgresql.ARRAY(sa.Uuid))
+        ats: orm.Mapped[Any] = orm.mapped_column(postgresql.ARRAY(sa.DateTime(timezone=True)))
+        deep: orm.Mapped[Any] = orm.mapped_column(postgresql.ARRAY(sa.Integer, dimensions=2), nullable=True)
+
+    queue, values = queue_of(engine, Order), (["a", None], [uuid.UUID(int=5)], [datetime(2030, 1, 2, tzinfo=UTC), None])
+    queue.pipeline.bulk().begin(["words", "ids", "ats"]).put(0, [values])
+    taken = queue.take()
+    assert (taken.words, taken.ids, taken.ats) == values
+    extract = queue.pipeline.extract()
+    assert [*extract.read(["words", "ids", "ats"])] == [(values[0], [str(uuid.UUID(int=5))], values[2])]
+    with pytest.raises(xq.BadValue, match=r"'deep' is INTEGER\[\]\[\]"):
+        _ = extract.column("deep").declared
 
 
 def test_a_key_may_be_a_uuid_in_bytes_and_people_name_it_as_a_uuid(engine, base):

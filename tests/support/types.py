@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import peewee as pw
+from playhouse import postgres_ext
 
 
 class Type(NamedTuple):
@@ -40,6 +41,21 @@ TYPES = {
     "order": Type(pw.TextField(null=True), "string", DUCK, "", ""),
     "a`b.c": Type(pw.TextField(null=True, column_name='a "quoted" `name`: :now ?'), "string", "", DUCK, DUCK),
 }
+NEPAL = timezone(timedelta(hours=5, minutes=45))
+MOMENT = datetime(2026, 11, 1, 1, 30, 0, 5, UTC)
+ARRAYS: dict[str, tuple[Any, list[Any]]] = {  # the class of the elements, and some
+    "numbers": (pw.IntegerField, [1, None, -(2**31)]),
+    "small": (pw.SmallIntegerField, [7]),
+    "big": (pw.BigIntegerField, [2**62]),
+    "singles": (pw.FloatField, [0.1, 1e-30]),
+    "reals": (pw.DoubleField, [0.1, None, -1e300]),
+    "flags": (pw.BooleanField, [True, False]),
+    "words": (pw.CharField, ['🦆 "odd", {}', "", None]),
+    "ids": (pw.UUIDField, [uuid.UUID(int=7), None]),
+    "days": (pw.DateField, [date(2020, 2, 29), None]),
+    "times": (pw.DateTimeField, [MOMENT.replace(tzinfo=None), None]),
+    "moments": (postgres_ext.DateTimeTZField, [MOMENT.astimezone(NEPAL)]),
+}
 VALUES = {name: kind.value for name, kind in TYPES.items()}
 OTHERS = {name: kind.other for name, kind in TYPES.items()}
 SENT = {name: kind.sent for name, kind in TYPES.items()}
@@ -49,6 +65,10 @@ def fields(db: Any) -> dict[str, pw.Field[Any]]:
     """The fields, for a model of this database."""
     db.mariadb = True  # for its JSON
     return {name: kind.field for name, kind in TYPES.items()}
+
+
+def arrays() -> dict[str, pw.Field[Any]]:
+    return {name: postgres_ext.ArrayField(of, null=True) for name, (of, _) in ARRAYS.items()}
 
 
 def quoted(name: str) -> str:

@@ -27,7 +27,8 @@ Kind = Literal[
     "decimal",
     "other",
 ]
-INTEGERS: Final[tuple[Kind, ...]] = ("auto", "bigauto", "integer", "bigint")
+NUMBERED: Final[tuple[Kind, ...]] = ("auto", "bigauto")  # by the database
+INTEGERS: Final[tuple[Kind, ...]] = (*NUMBERED, "integer", "bigint")
 NUMBERS: Final[tuple[Kind, ...]] = ("integer", "bigint", "float", "double", "decimal", "auto", "bigauto")
 TIMES: Final[tuple[Kind, ...]] = ("datetime", "timestamptz")
 BYTES: Final = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")  # the history has such keys in hexadecimal digits

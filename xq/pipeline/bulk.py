@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
 from xq.core import time
+from xq.core.clock import microseconds
 from xq.core.compile import Statement, change
 from xq.core.connections import Address
 from xq.core.errors import BadType, BadValue, ConfigurationError, Duplicate, Error, Full, is_integer, shown
@@ -309,7 +310,8 @@ class _Put:
             is_new = job.change(self.store, sql.claim, part=part, n=0)
             for columns in blocks:
                 n += len(columns[0]) if columns else 0
-                digest += sum(crc32(repr(row).encode()) for row in zip(*columns, strict=True))  # in any order
+                rows = zip(*map(_for_digest, columns), strict=True)
+                digest += sum(crc32(repr(row).encode()) for row in rows)  # in any order
                 if is_new:
                     put += sum(self._put(alike, these) for alike, these in job.frame.alike(columns).items())
             if is_new:
@@ -378,6 +380,17 @@ class _Put:
             statement = self.dialect.moves.insert(change(self.machine, row, given), names, n)
             run = self._runs[given, names, n] = self.dialect.moves.runner(statement, row.event, width=len(names))
         return run
+
+
+def _for_digest(column: Sequence[Any]) -> Sequence[Any]:
+    """Return a column with microseconds since 1970 for moments, whose repr has the time zone of a session."""
+    if not any(issubclass(kind, (datetime, list)) for kind in {*map(type, column)}):
+        return column
+    return [_for_digest(value) if isinstance(value, list) else _us(value) for value in column]
+
+
+def _us(value: Any) -> Any:
+    return microseconds("at", value) if isinstance(value, datetime) else value
 
 
 class _Modelless:

@@ -14,7 +14,7 @@ from xq.core.kinds import Field, Row
 from xq.core.machine import ABSENT, REMEMBERED
 from xq.core.options import seconds_of
 from xq.core.values import Tasks, check_role
-from xq.pipeline.frames import as_stored
+from xq.pipeline.frames import as_stored, is_beyond, type_of
 
 Columns = Sequence[Sequence[Any]]  # row values, column by column
 
@@ -102,7 +102,10 @@ class Frame:
 
     def _target(self, column: str) -> Target:
         if self.tasks.has(column):
-            return self._of(self.tasks.brings(column))
+            field = self.tasks.brings(column)
+            if is_beyond(kind := type_of(field)):
+                raise BadValue(f"no frame can bring {field.name!r} of {self.name}, which is {kind}: drop the column")
+            return self._of(field)
         if column in self.options:
             return Target(None, column)
         if self.tasks.options.may_be("put", column):

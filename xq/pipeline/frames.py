@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
@@ -100,8 +101,39 @@ FRAMED: Final[Mapping[str, Framed]] = {
 }
 
 
+ELEMENTS: Final[Mapping[str, Framed]] = {  # of PostgreSQL's arrays, by their declared types
+    **{name: FRAMED[name] for name in ("INT", "INTEGER", "SMALLINT", "BIGINT", "BOOL", "BOOLEAN", "DATE")},
+    **dict.fromkeys(("FLOAT", "REAL", "DOUBLE", "DOUBLE PRECISION"), FRAMED["double"]),
+    **dict.fromkeys(("TEXT", "VARCHAR", "CHAR", "CHARACTER VARYING"), FRAMED["text"]),
+    "UUID": Framed("STRING", _uuid),  # the driver would send a list of texts
+    **dict.fromkeys(("TIMESTAMP", "DATETIME", "TIMESTAMP WITHOUT TIME ZONE"), FRAMED["datetime"]),
+    **dict.fromkeys(("TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE"), FRAMED["timestamptz"]),
+}
+ARRAY: Final = "ARRAY<"  # how the type of an array begins
+
+
+def is_beyond(kind: str) -> bool:
+    """Return whether Spark lacks a column's type: it is an array's declared type then, as INT[][]."""
+    return "[" in kind
+
+
+def _array(declared: str) -> Framed:
+    element = ELEMENTS.get(declared.removesuffix("[]"))
+    if element is None:
+        return Framed(declared, unchanged)
+
+    def stored(values: Any) -> Any:
+        if not isinstance(values, (list, tuple)):
+            raise TypeError("it is not a list")
+        return [None if value is None else element.stored(value) for value in values]
+
+    return Framed(f"{ARRAY}{element.spark}>", stored)
+
+
 def framed(field: Field) -> Framed:
     """Return the form that a field has in a frame. An unknown kind is STRING, and its values are stored unchanged."""
+    if "[" in field.type:
+        return _array(re.sub(r"\([^)]*\)|\d+(?=\])", "", field.type.upper()))
     return FRAMED.get(field.kind) or FRAMED.get(field.type.upper().partition("(")[0]) or OTHER
 
 

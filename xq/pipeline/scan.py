@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args
 
 from xq.core.connections import Address
 from xq.core.errors import BadValue, shown
+from xq.pipeline.frames import is_beyond
 
 What = Literal["tasks", "history", "stats"]
 WHATS: Final[tuple[What, ...]] = get_args(What)
@@ -38,8 +39,9 @@ SLICE: Final = 200_000  # ids of a history that one transaction reads
 class Extracted:
     """An extract's column.
 
-    The types are Spark's: BIGINT, STRING, DOUBLE, BOOLEAN, TIMESTAMP, DATE, DECIMAL(p,s), BINARY. A TIMESTAMP that is
-    stored as BIGINT is microseconds since 1970; one stored as STRING, or without a time zone, is UTC.
+    The types are Spark's: BIGINT, STRING, DOUBLE, BOOLEAN, TIMESTAMP, DATE, DECIMAL(p,s), BINARY, ARRAY<one of these>.
+    A TIMESTAMP that is stored as BIGINT is microseconds since 1970; one stored as STRING, or without a time zone, is
+    UTC.
     """
 
     name: str
@@ -51,7 +53,12 @@ class Extracted:
 
     @property
     def declared(self) -> str:
-        """The column in a Spark schema."""
+        """The column in a Spark schema. Raises BadValue for an array that Spark cannot hold."""
+        if is_beyond(self.type):
+            raise BadValue(
+                f"{self.name!r} is {self.type}, and no array of whole numbers, floats, booleans, text, UUIDs, dates or "
+                "timestamps: name the other columns (columns=)"
+            )
         return f"{quoted(self.name)} {self.type}"
 
     def decimal(self, value: Any) -> Decimal:

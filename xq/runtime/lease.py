@@ -210,8 +210,8 @@ class Heartbeat:
             together: dict[float, list[Lease]] = {}  # by when they were last touched
             for lease in leases:
                 together.setdefault(lease.touched_at, []).append(lease)
+            now = time.monotonic()  # one for all: from now on they are touched together
             for touched_at, of_one_time in together.items():
-                now = time.monotonic()
                 for lease in self._move(of_one_time, now - touched_at):
                     lease.touched(now)
 

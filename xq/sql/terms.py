@@ -194,6 +194,7 @@ class Terms(Language):
 
     history_columns: ClassVar[Mapping[str, Kind]] = HISTORY
     history_order: ClassVar[tuple[str, ...]] = ("id",)
+    position: ClassVar[str] = "id"  # SQL: what rises from commit to commit, NULL until it is known; "" if nothing does
 
     @property
     def has_history(self) -> bool:

@@ -32,6 +32,14 @@ def test_a_session_has_the_settings_that_it_was_asked_for_and_is_otherwise_in_ut
     assert [spark.conf.get(name) for name in names] == ["local[2]", "2", "UTC"], "as the fixture asked"
 
 
+def test_a_setting_that_spark_does_not_define_is_named_at_warning_unless_it_is_written_with_dots(spark, caplog):
+    given = {"sql_shuffle_partitions": 2, "driver_memroy": "1g", "spark.of.mine": 1}
+    assert xq.spark.session(**given) is spark
+    assert [words for words in caplog.messages if "define" in words] == [
+        "Spark does not define spark.driver.memroy: is driver_memroy= mistyped? If not, name it with dots"
+    ]
+
+
 def test_only_what_ttr_times_is_touched(make_live, monkeypatch):
     monkeypatch.setattr("xq.runtime.lease.HEARTBEATS", 600)
     Task = make_live({"ttr": True}, roles=("runat", "ttr"))

@@ -279,6 +279,8 @@ def _held(field: Any) -> Any:
 def _field(field: pw.Field[Any]) -> Field:
     # A TimestampField stores integer ticks, not a time, although its type is an integer type.
     declared = str(field.field_type).partition("(")[0].upper()  # without a precision, as in DATETIME(6)
+    if isinstance(dimensions := getattr(field, "dimensions", None), int):  # an ArrayField, with its elements' type
+        declared += "[]" * dimensions
     kind = "other" if isinstance(field, pw.TimestampField) else KINDS.get(declared, "other")
     held = _held(field)
     reads = type(held).python_value is not pw.Field.python_value or type(held).adapt is not pw.Field.adapt
@@ -286,7 +288,8 @@ def _field(field: pw.Field[Any]) -> Field:
         name=field.name,
         column=field.column_name,
         kind=kind,
-        type="" if field.field_type == pw.Field.field_type else field.field_type,  # a column without a type
+        # A column may be without a type.
+        type=declared if dimensions else "" if field.field_type == pw.Field.field_type else field.field_type,
         null=field.null,
         max_length=getattr(_held(field), "max_length", None),
         to_database=_to_database(field),

@@ -15,15 +15,18 @@ transition into D.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import ArrayType, TimestampType
 
 import xq
 from xq.adapters.spark.files import Folder, literally
@@ -78,13 +81,14 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
     An UPDATE to a done task is lost if it is committed between the writing and the deletion.
 
     Raises FeatureOff (it needs keep and history), BadType, BadValue; ConfigurationError within a transaction, for a
-    table with columns that the model lacks, for another queue's folder, and if the call takes longer than the
-    history is kept; and Spark's error, with all tasks in
+    table with columns that the model lacks, for another queue's folder, for a column whose earlier values would not
+    fit its type any more, and if the call takes longer than the history is kept; and Spark's error, with all tasks in
     the table, if Spark cannot read one.
     """
     place = _Archive(spark, queue, out, "archive")
     before_us = place.table.moment("before", before)
     place.table.check_changes()
+    place.check_types()
     place.own()
     begun_us = place.table.executor.time_us()
     extract = place.queue.pipeline.extract("history")
@@ -111,7 +115,7 @@ def restore(spark: SparkSession, queue: object, out: str) -> int:
     place.table.check_changes()
     if not (runs := place.runs(TASKS)):
         return 0
-    stored = place.newest(place.stored(TASKS, runs))
+    stored = place.newest(place.typed(place.queue.pipeline.extract("tasks"), TASKS, runs))
     names, key = place.fields_of(stored.columns), place.table.key
     there = place.frame(place.queue.pipeline.extract("tasks"), key)
     missing = stored.join(there, key, "left_anti")
@@ -132,14 +136,14 @@ def tasks(spark: SparkSession, queue: object, archive: str) -> DataFrame:
     is used. It has the files that were there when it was made: make it again after an archive.
     """
     place = _Archive(spark, queue, archive, "tasks")
-    current = place.frame(place.queue.pipeline.extract("tasks")).withColumn(place.day, f.lit(None).cast("date"))
+    extract = place.queue.pipeline.extract("tasks")
+    current = place.frame(extract).withColumn(place.day, f.lit(None).cast("date"))
     if runs := place.runs(TASKS):
-        stored = place.stored(TASKS, runs).withColumn(place.day, f.col(place.day).cast("date"))
+        stored = place.typed(extract, TASKS, runs).withColumn(place.day, f.col(place.day).cast("date"))
         current = place.newest(current.unionByName(stored, allowMissingColumns=True))
         if place.has_state:
             current = current.withColumn(STATE, f.col("state"))
-    own = [field.name for field in place.queue.parts.tasks.table.own.values()]
-    return current.drop(RUN, KEY, SINCE, *own)
+    return current.drop(RUN, KEY, SINCE)
 
 
 def history(spark: SparkSession, queue: object, archive: str) -> DataFrame:
@@ -149,9 +153,10 @@ def history(spark: SparkSession, queue: object, archive: str) -> DataFrame:
     in the state it moved. Each row appears once. Make it again after an archive, as `tasks`.
     """
     place = _Archive(spark, queue, archive, "history")
-    rows = place.frame(place.queue.pipeline.extract("history")).withColumn("day", _day(f.col("at_us")))
+    extract = place.queue.pipeline.extract("history")
+    rows = place.frame(extract).withColumn("day", _day(f.col("at_us")))
     if runs := place.runs(HISTORY):
-        stored = place.stored(HISTORY, runs).withColumn("day", f.col("day").cast("date"))
+        stored = place.typed(extract, HISTORY, runs).withColumn("day", f.col("day").cast("date"))
         rows = rows.unionByName(stored.drop(RUN), allowMissingColumns=True)
         rows = rows.repartition("key").dropDuplicates(["key", "id", "at_us"])
     # By the time, and not by the id alone: after a new installation the ids begin again.
@@ -174,17 +179,39 @@ def _day(at_us: Any) -> Any:
     return f.date_add(f.lit("1970-01-01").cast("date"), f.floor(at_us / A_DAY).cast("int"))
 
 
+def _fits(of: str, into: str) -> bool:
+    """Return whether each value of a type is one of another type as well, or is its text there."""
+    if into == "string":
+        return of in ("bigint", "date") or of.startswith("decimal")
+    if into == "double":
+        return of == "bigint"
+    if not into.startswith("decimal") or not of.startswith(("decimal", "bigint")):
+        return False
+    (whole, places), (less, fewer) = map(_digits, (into, of))
+    return whole >= less and places >= fewer
+
+
+def _digits(kind: str) -> tuple[int, int]:
+    """Return how many digits a type of numbers has before and after the point."""
+    digits, places = map(int, re.findall(r"\d+", kind)) if "(" in kind else (19, 0)
+    return digits - places, places
+
+
 def _values(frame: DataFrame, names: Sequence[str]) -> Iterator[list[Any]]:
     """Yield rows as values, with moments in UTC: Spark's own would be in this machine's time zone."""
-    moments = [isinstance(frame.schema[name].dataType, TimestampType) for name in names]
-    columns = [
-        f.unix_micros(quoted(name)) if moment else quoted(name) for name, moment in zip(names, moments, strict=True)
-    ]
-    for row in frame.select(*columns).toLocalIterator():
-        yield [
-            EPOCH + timedelta(microseconds=value) if moment and value is not None else value
-            for value, moment in zip(row, moments, strict=True)
-        ]
+
+    def sent(name: str) -> Column:
+        column, kind = f.col(quoted(name)), frame.schema[name].dataType
+        if isinstance(kind, ArrayType) and isinstance(kind.elementType, TimestampType):
+            return f.transform(column, f.unix_micros)
+        return f.unix_micros(column) if isinstance(kind, TimestampType) else column
+
+    def moment(us: Any) -> Any:
+        return [*map(moment, us)] if isinstance(us, list) else us if us is None else EPOCH + timedelta(microseconds=us)
+
+    reads = [moment if "timestamp" in frame.schema[name].dataType.simpleString() else None for name in names]
+    for row in frame.select(*map(sent, names)).toLocalIterator():
+        yield [value if made is None else made(value) for value, made in zip(row, reads, strict=True)]
 
 
 class _Archive:
@@ -229,7 +256,9 @@ class _Archive:
         return [name for name in self.folder.names(what) if name.startswith(f"{RUN}=")]
 
     def frame(self, extract: Extract, columns: Iterable[str] = (), partitions: int = 1) -> DataFrame:
-        """Return these columns from an extract; without names all but the expensive ones."""
+        """Return these columns from an extract; without names all but the expensive ones. Raises BadValue."""
+        for column in extract.chosen([*columns] or None):
+            _ = column.declared
         names = {"columns": ",".join(columns)} if columns else {}
         reader = self.spark.read.format("xq").options(**packed(extract=extract), **names)
         return reader.options(partitions=partitions).load()
@@ -238,6 +267,40 @@ class _Archive:
         """Return the rows from some runs that are in their place, with the run's name."""
         reader = self.spark.read.options(basePath=self.folder.at(what), mergeSchema=True)
         return reader.parquet(*(literally(self.folder.at(what, run)) for run in runs))
+
+    def typed(self, extract: Extract, what: str, runs: Sequence[str]) -> DataFrame:
+        """Return `stored` in an extract's types. Raises ConfigurationError for a column whose values would not fit."""
+        try:
+            frames = [self.stored(what, runs)]
+        except Exception as error:  # Java's
+            if "CANNOT_MERGE_SCHEMAS" not in str(error):
+                raise
+            alike = defaultdict[str, list[str]](list)
+            for run in runs:
+                alike[self.stored(what, [run]).schema.json()].append(run)
+            frames = [self.stored(what, some) for some in alike.values()]
+        same = [frame.withColumns(self.casts(extract, frame)) for frame in frames]
+        return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), same)
+
+    def casts(self, extract: Extract, frame: DataFrame) -> dict[str, Column]:
+        """Return a frame's columns that have other types than in an extract, in its types."""
+        types = {column.name: column.type.lower() for column in extract.chosen()}
+        found = {}
+        for name in types.keys() & {*frame.columns}:
+            is_, of = types[name], frame.schema[name].dataType.simpleString()
+            if is_ != of and not _fits(of, is_):
+                raise ConfigurationError(
+                    f"{name} of {self.queue.name} is {is_} now, and {of} in {self.folder.path}: its values there would "
+                    "not fit. Restore the archive before the type changes, or give the queue another folder"
+                )
+            if is_ != of:
+                found[name] = f.col(quoted(name)).cast(is_)
+        return found
+
+    def check_types(self) -> None:
+        """Raise ConfigurationError if the latest run's tasks could not be restored into the table as it is now."""
+        if runs := self.runs(TASKS):
+            self.typed(self.queue.pipeline.extract("tasks"), TASKS, runs[-1:])
 
     def newest(self, rows: DataFrame) -> DataFrame:
         """Return one row for each task: the table's, which has no run, else the last one done."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from xq.pipeline.frames import ARRAY
 from xq.pipeline.scan import Extract, Extracted, Part
 
 STORED = {
@@ -19,6 +20,7 @@ STORED = {
     "DATE": pa.date32(),
     "BINARY": pa.binary(),
 }
+STORED |= {f"{ARRAY}{name}>": pa.list_(kind) for name, kind in STORED.items()}
 REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 

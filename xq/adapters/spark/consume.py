@@ -37,10 +37,11 @@ def consume(
 ) -> Counter[str]:
     """Process a queue's ready tasks, up to `batch` at once, until none arrives within `timeout` seconds.
 
-    `work` gets the tasks as a DataFrame with the columns of `format("xq")`. It returns one with the key, the fields to
-    set, and optionally `xq_error`. One transaction writes the changed fields and acks the tasks. A task with an
-    xq_error is buried: its fields are written, except NULLs, and the error to the role error if that is mapped. With
-    on_error="release" it is released unchanged, as is a task whose row is missing.
+    `work` gets the tasks as a DataFrame with the columns of `format("xq")`, except those that xq has added to the
+    table. It returns one with the key, the fields to set, and optionally `xq_error`. One transaction writes the changed
+    fields and acks the tasks. A task with an xq_error is buried: its fields are written, except NULLs, and the error to
+    the role error if that is mapped. With on_error="release" it is released unchanged, as is a task whose row is
+    missing.
 
     If `work` raises, it runs again on halves of the batch, and so on, down to the tasks that fail alone: these are
     treated as if their exception were their xq_error, and all others as ever, each part in its own transaction. This

@@ -14,7 +14,7 @@ import xq
 from xq.adapters.spark.arrow import STORED
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.kinds import Field
-from xq.pipeline.frames import as_stored, unchanged
+from xq.pipeline.frames import ARRAY, as_stored, unchanged
 from xq.pipeline.scan import Extracted
 
 ERROR = "xq_error"
@@ -101,6 +101,8 @@ class Exchange:
         if column.type not in ("STRING", "BINARY"):
             # raises for a value that SQLite would store, but xq could not read again
             as_stored(self._name, field, [value])
+        if column.type.startswith(ARRAY):
+            return as_stored(self._name, field, [value])[0]
         if isinstance(value, datetime) and field.kind != "timestamptz":
             return value.replace(tzinfo=None)  # stored without a time zone, in UTC
         if isinstance(value, str) and field.type.upper() in JSON:
@@ -130,6 +132,8 @@ def _sent(column: Extracted, field: Field, value: Any) -> Any:
         return None
     if column.type == "TIMESTAMP" and isinstance(value, datetime):
         return _in_utc(value)
+    if column.type == "ARRAY<STRING>":
+        return [each if each is None else str(each) for each in value]
     if column.type == "STRING" and _is_json(field):
         return json.dumps(value)
     if column.type == "STRING" and field.kind != "text":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -74,7 +75,7 @@ def by_jdbc(spark: SparkSession, extract: Extract, columns: Sequence[str] | None
         raise ConfigurationError(
             f"Spark has no {driver}: name its jar in XQ_SPARK_JARS, or its coordinates in XQ_SPARK_PACKAGES, before "
             "the session starts (docs/spark.md), or read by format('xq')"
-        ) from error
+        ) from None  # a hundred lines of Java's
     return read.select([_made(kind, stored, F.col(quoted(name))).alias(name) for name, (kind, stored) in types.items()])
 
 
@@ -87,7 +88,7 @@ def _planned(
     options = {
         **reached(extract.address),
         "dbtable": f"({sql}) AS xq_rows",
-        "customSchema": ", ".join(f"{quoted(column.name)} {column.stored}" for column in stored),
+        "customSchema": ", ".join(replace(column, type=column.stored).declared for column in stored),
         "fetchsize": str(ROWS),
         "sessionInitStatement": extract.begin,
         "pushDownPredicate": "false",  # databases compare texts by their collations
@@ -123,6 +124,7 @@ def _moment(text: Column) -> Column:
 MAKES: Mapping[tuple[str, str], Callable[[Column], Column]] = {
     ("BIGINT", "TIMESTAMP"): F.timestamp_micros,
     ("STRING", "TIMESTAMP"): _moment,
+    ("ARRAY<BIGINT>", "ARRAY<TIMESTAMP>"): lambda array: F.transform(array, F.timestamp_micros),
     ("STRING", "DATE"): lambda text: F.substring(text, 1, 10).cast("DATE"),
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import xq
 from xq.api import Queue
+from xq.core import time
 from xq.core.errors import SessionLost
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 
@@ -49,6 +50,7 @@ class Leases:
         found: dict[Any, Mapping[str, Any]] = {}
         while not found and (tasks := self._queue.take_many(n, timeout)):
             with self._heart.lock:
+                now = time.monotonic()  # one for all: a heartbeat touches them together
                 for task in tasks:
                     data = self._queue.parts.tasks.data(task)
                     parts = tuple(data[name] for name in self._queue.parts.store.key)
@@ -61,6 +63,7 @@ class Leases:
                         None if self._timer is None else ttr_of(self._timer, data, self._queue.parts.tasks.table.roles)
                     )
                     self._leases[key] = lease = Lease(self._heart, key, task, ttr)
+                    lease.touched(now)
                     self._heart.add(lease)
         return found
 

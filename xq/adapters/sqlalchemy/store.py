@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -129,7 +130,7 @@ class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
     def _declared(self, column: sa.Column[Any]) -> str:
         try:
             declared = str(column.type.compile(dialect=_apart(self.dialect)))
-            return declared.partition("(")[0] if _kind(column) == "other" else declared  # BINARY(16), say
+            return re.sub(r"\(.*\)", "", declared) if _kind(column) == "other" else declared  # BINARY(16), say
         except CompileError:  # of another database, as JSONB: Alembic's revisions have the SQL of each
             return type(column.type).__name__.upper()
 

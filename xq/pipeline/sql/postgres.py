@@ -8,11 +8,13 @@ from typing import Any
 
 from xq.core.errors import BadValue
 from xq.core.kinds import Field
+from xq.pipeline.frames import ARRAY, is_beyond
 from xq.pipeline.scan import Checkpoint, Extracted, Part
 from xq.pipeline.sql.readers import ROWS, ExtractReader
 from xq.pipeline.sql.scans import Scans
 
 BATCH = 1 << 20  # bytes in a record batch
+ELEMENTS = {"BIGINT": "bigint", "DOUBLE": "float8", "STRING": "text", "BOOLEAN": "boolean", "DATE": "date"}
 
 
 class PostgresReader(ExtractReader):
@@ -92,6 +94,14 @@ class PostgresScans(Scans):
     witness = ()  # transaction numbers go on
 
     def stored(self, field: Field, sql: str, kind: str) -> tuple[str, str]:
+        if is_beyond(kind):
+            return f"CAST({sql} AS text)", kind
+        if kind == "ARRAY<TIMESTAMP>":  # as microseconds, which no program reads in its time zone
+            us = "CAST(EXTRACT(epoch FROM one) * 1000000 AS bigint)"
+            each = f"SELECT {us} FROM unnest({sql}) WITH ORDINALITY AS of_one (one, place) ORDER BY place"
+            return f"CASE WHEN {sql} IS NOT NULL THEN ARRAY({each}) END", "ARRAY<BIGINT>"
+        if kind.startswith(ARRAY):  # of one type, for JDBC; a REAL as it is written
+            return f"CAST(CAST({sql} AS text[]) AS {ELEMENTS[kind[len(ARRAY) : -1]]}[])", kind
         if kind == "STRING" and field.kind != "text":
             sql = f"CAST({sql} AS text)"
         elif field.type.upper() in ("FLOAT", "REAL"):  # as it is written, and so as the application reads it

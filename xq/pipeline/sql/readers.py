@@ -45,6 +45,9 @@ READ: Mapping[tuple[str, str], Callable[[Any], Any]] = {
     ("BIGINT", "BOOLEAN"): bool,
     ("FLOAT", "DOUBLE"): _shortest,
     ("BINARY", "BINARY"): _bytes,
+    ("ARRAY<BIGINT>", "ARRAY<TIMESTAMP>"): lambda values: [
+        None if value is None else EPOCH + timedelta(microseconds=value) for value in values
+    ],
 }
 
 

@@ -31,6 +31,8 @@ def views(terms: Terms) -> dict[str, str]:
         cases = " ".join(f"WHEN '{letter}' THEN '{word}'" for letter, word in {**NAMES, ABSENT: absent}.items())
         events.append(f"CASE {column} {cases} ELSE {column} END AS {column}")
     events += ["event", f"{terms.in_seconds(terms.since_before)} AS seconds", "owner", "attempt", "actor", "reason"]
+    if terms.position:
+        events.append(f"{terms.position} AS position")  # last: PostgreSQL adds a column to a view only there
     hour, tube = f"at_us - at_us % {HOUR}", "COALESCE(tube, '')"
     hourly = [f"{instant(hour)} AS hour", f"{hour} AS hour_us", f"{tube} AS tube"]
     for column, what in THROUGHPUT.items():

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from xq.core.connections import Connections
 from xq.core.kinds import BYTES, HISTORY, INTEGERS, Field, Kind, Row
-from xq.sql.floors import Floors
+from xq.sql.floors import XID, Floors
 from xq.sql.postgres.postgres_installer import PostgresInstaller
 from xq.sql.postgres.postgres_language import PostgresLanguage, PostgresShared
 from xq.sql.postgres.postgres_moves import PostgresMoves
@@ -43,6 +43,7 @@ class Postgres(PostgresLanguage, Server):
     # For the watermark: rows with xid < pg_snapshot_xmin(pg_current_snapshot()) are complete.
     history_columns: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
     history_order = ("xid", "id")
+    position = f"CASE WHEN xid < (SELECT {XID.format('pg_snapshot_xmin(pg_current_snapshot())')}) THEN xid END"
 
     @cached_property
     def floors(self) -> Floors | None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError
-from xq.core.kinds import REFUSALS
+from xq.core.kinds import NUMBERED, REFUSALS
 from xq.core.machine import TAKEN
 from xq.sql.installer.installer import VIEW
 from xq.sql.installer.server import ServerInstaller
@@ -221,7 +221,8 @@ class PostgresInstaller(ServerInstaller):
     @property
     def _numbered(self) -> str:
         """The column of the key, if the database numbers the tasks; else ""."""
-        return self.terms.source.key[0].column if self.terms.machine.settings.id == "auto_increment" else ""
+        key = self.terms.source.key[0]
+        return key.column if key.kind in NUMBERED and "key" not in self.terms.machine.fill else ""
 
     def _sequence(self, table: str, column: str) -> str:
         return f"pg_get_serial_sequence({self.terms.literal(table)}, {self.terms.literal(column)})"

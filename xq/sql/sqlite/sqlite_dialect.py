@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from xq.core.connections import Run
-from xq.core.kinds import Field
+from xq.core.kinds import NUMBERED, Field
 from xq.core.tokens import UUID_LENGTH
 from xq.sql.dialect import Dialect
 from xq.sql.sqlite.event_context import EVENT, with_context
@@ -49,11 +49,11 @@ class Sqlite(SqliteLanguage, Dialect):
         return "".join(
             f"{of}{key} IS NOT NULL AND "
             for key, field in zip(self.keys, self.source.key, strict=True)
-            if field.kind not in ("auto", "bigauto")
+            if field.kind not in NUMBERED
         )
 
     def in_history(self, field: Field, part: str, alone: bool) -> str:
-        if field.kind in ("auto", "bigauto"):
+        if field.kind in NUMBERED:
             return part
         if field.kind == "decimal":
             return f"CAST({part} AS NUMERIC)"  # a column turns it into a number, and a parameter is the text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from xq.core.kinds import NUMBERED
 from xq.sql.queries import Queries
 
 MARK = "tube = '' AND source = '' AND target = ''"  # the counter whose number is the id up to which others are sums
@@ -13,7 +14,7 @@ class SqliteQueries(Queries):
     @property
     def highest_key(self) -> str:  # type: ignore[override]
         (key, *more), (field, *_) = self.terms.keys, self.terms.source.key
-        makes = not more and field.kind in ("auto", "bigauto")
+        makes = not more and field.kind in NUMBERED
         return f"SELECT MAX({key}) FROM {self.terms.table_in_schema}" if makes else ""
 
     @property
