@@ -194,13 +194,16 @@ class PostgresInstaller(ServerInstaller):
     def continuing(self) -> Sequence[str]:  # type: ignore[override]
         numbered = ["history"] * self.terms.has_history + [*(self.terms.heads.numbered if self.terms.heads else ())]
         sides = [self.terms.side(each) for each in numbered]
-        found = {self._sequence(side, "id"): f"SELECT MAX(id) AS n FROM {side}" for side in sides}
+        found = {
+            f"pg_get_serial_sequence({self.terms.literal(side)}, 'id')": f"SELECT MAX(id) AS n FROM {side}"
+            for side in sides
+        }
         if key := self._numbered:
             keys = f"SELECT MAX({self.terms.keys[0]}) AS n FROM {self.terms.table_in_schema}"
             if self.terms.has_history:  # the keys of tasks that are gone are not given again
                 numbers = f"FROM {self.terms.side('history')} WHERE key ~ '^[0-9]{{1,18}}$'"
                 keys += f" UNION ALL SELECT MAX(CAST(key AS bigint)) {numbers}"
-            found[self._sequence(self.terms.table_in_schema, key)] = keys
+            found[self._sequence(key)] = keys
         return [
             # Only the owner may set it, and others count as well.
             f"SELECT setval({of}, MAX(n)) FROM ({numbers}) AS found "
@@ -212,7 +215,7 @@ class PostgresInstaller(ServerInstaller):
     def behind(self) -> str:  # type: ignore[override]
         if not (key := self._numbered):
             return ""
-        of, greatest = self._sequence(self.terms.table_in_schema, key), f"MAX({self.terms.keys[0]})"
+        of, greatest = self._sequence(key), f"MAX({self.terms.keys[0]})"
         return (
             f"SELECT {of}, {_given(of)}, {greatest} FROM {self.terms.table_in_schema} "
             f"HAVING CASE WHEN has_sequence_privilege({of}, 'SELECT') THEN {greatest} > {_given(of)} END"
@@ -224,11 +227,12 @@ class PostgresInstaller(ServerInstaller):
         key = self.terms.source.key[0]
         return key.column if key.kind in NUMBERED and "key" not in self.terms.machine.fill else ""
 
-    def _sequence(self, table: str, column: str) -> str:
-        return f"pg_get_serial_sequence({self.terms.literal(table)}, {self.terms.literal(column)})"
+    def _sequence(self, column: str) -> str:
+        table = self.terms.literal(self.terms.table_in_schema)
+        return f"pg_get_serial_sequence({table}, {self.terms.literal(column)})"
 
     def go_on(self, n: int) -> str:
-        return f"SELECT setval({self._sequence(self.terms.table_in_schema, self.terms.source.key[0].column)}, {n})"
+        return f"SELECT setval({self._sequence(self.terms.source.key[0].column)}, {n})"
 
     def existing(self, store: Connections) -> dict[str, str]:
         shared = ", ".join(f"to_regclass({self.terms.literal(name)})" for name in self.objects.shared_names)
