@@ -6,6 +6,7 @@ it does at once, and only then returns.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import selectors
 import socket
@@ -19,6 +20,8 @@ from typing import Any, Self
 import peewee as pw
 
 CHUNK = 65_536  # bytes that are forwarded at once
+FILTER, NO_FILTER = 26, 27  # SO_ATTACH_FILTER and SO_DETACH_FILTER of Linux
+DROPS = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # the filter's one instruction: keep 0 bytes
 RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: a close that tells the other end at once, and drops what was on its way
 PATIENCE = 10  # seconds within which the thread does what it is told
 
@@ -55,11 +58,12 @@ class Connection:
 class Proxy:
     """Forwards, until it is told otherwise."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, at: str = "127.0.0.1") -> None:
         self._to = (host, port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((at, 0), backlog=1000)
         self.host, self.port = self._listener.getsockname()
         self._connections: dict[int, Connection] = {}  # by the port of the client
+        self._vanished: list[socket.socket] = []  # whose clients have not been told
         self._orders: list[tuple[Callable[[], None], Future[None]]] = []
         self._called, self._call = socket.socketpair()
         self._over = False
@@ -93,6 +97,28 @@ class Proxy:
         That is a question of the `client`, or an answer of the `server`, to what it has done.
         """
         self._do(lambda connection: connection.cut_later(end, after), which)
+
+    def vanish(self) -> None:
+        """Drop all that clients send from now on, also to connect, as a machine that is gone: nothing is acknowledged.
+
+        The server has none of these connections any more, as one that is promoted has none. It works on Linux.
+        """
+        program = struct.pack("HP", 1, ctypes.addressof(DROPS))
+
+        def drop(connection: Connection) -> None:
+            connection.client.setsockopt(socket.SOL_SOCKET, FILTER, program)
+            for end in connection.ends:
+                self._selector.unregister(end)
+            self._reset(connection.server)
+            self._vanished.append(connection.client)
+
+        self._listener.setsockopt(socket.SOL_SOCKET, FILTER, program)
+        self._do(drop, None)
+        self._connections = {}
+
+    def appear(self) -> None:
+        """Accept connections again: another machine has the address. Those of before have vanished for good."""
+        self._listener.setsockopt(socket.SOL_SOCKET, NO_FILTER, 0)
 
     # its thread
 
@@ -165,7 +191,7 @@ class Proxy:
         for connection in self._connections.values():
             for end in connection.ends:
                 end.close()
-        for other in (self._listener, self._called, self._call, self._selector):
+        for other in (self._listener, self._called, self._call, self._selector, *self._vanished):
             other.close()
 
 

@@ -66,7 +66,7 @@ def health(
     targets: o.Targets,
     max_age: Annotated[float, Option(min=0, help="Seconds for which a task may be ready.")] = 600,
     max_buried: Annotated[int, Option(min=0, help="Buried tasks that are no failure.")] = 0,
-    timeout: Annotated[float, Option(min=0, help="Seconds within which a database answers.")] = 5,
+    timeout: Annotated[float, Option(min=0, help="Seconds within which a database answers.")] = 10,
     json: o.Json = False,
 ) -> None:
     """Print a line for each queue: healthy, unknown, late, failing or unreachable. Exits with 0, 3, 3, 4 or 5."""
@@ -75,7 +75,7 @@ def health(
     def look(target: str) -> list[tuple[str, str, str]]:
         found = []
         try:
-            for queue in (queues := all_of(target)):
+            for queue in (queues := all_of(target, keep=True)):
                 with connected(queue):
                     name = f"#{queue.name}" if len(queues) > 1 else ""
                     found.append((target + name, *queue.health(max_age=max_age, max_buried=max_buried)))
@@ -223,7 +223,8 @@ def check(queue: Queue) -> Answer:
     """Print what is missing or not counted. It reads the whole table. Exits with 1 if anything is."""
     told = queue.check()
     says_how = f"{len(told)} to mend: {queue.parts.store.command('doctor')} says how"
-    return Answer(told, told, says_how if told else "", int(bool(told)))
+    notes = "\n".join(f"note: {each.what}" for each in queue.parts.doctor.of_the_connection())
+    return Answer(told, told, says_how if told else notes, int(bool(told)))
 
 
 def ddl(queue: Queue, uninstall: o.Uninstall = False, views: o.Views = False) -> Answer:

@@ -182,6 +182,9 @@ class Driver(Protocol):
     def receive(self, connection: Any) -> bool:
         """Return whether the server has notified since the last call. Detects that the connection is lost."""
 
+    def lacks(self, connection: Any) -> Collection[str]:
+        """Return the parameters without which a connection may not notice that the machine of its server vanishes."""
+
 
 class PipelineDriver(Driver, Protocol):
     """A driver that sends statements without waiting for their results: one that joins calls by a pipeline."""
@@ -198,6 +201,15 @@ class PipelineDriver(Driver, Protocol):
 
 class ServerDriver(Driver, Protocol):
     """A driver of a server. Its methods do not apply to a database file."""
+
+    limits: Mapping[str, int]  # parameters of connect() by which a client notices a silent server, for xq's connections
+
+    def limited(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return parameters of connect() with the `limits` that neither they nor the environment set."""
+
+    def reach(self, connect: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
+        """Return the connection that a function makes with these parameters, as `limited`. Of several hosts the one
+        that has answered last is tried first."""
 
     def number(self, connection: Any) -> int:
         """Return the number that the server gave the connection."""

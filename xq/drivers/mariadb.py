@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import re
 import select
+import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from xq.core.connections import Batching, Sent
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import RETRYABLE, ErrorKind, Row
-from xq.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
+from xq.drivers.base import BaseDriver, is_gone, is_remote, kind_by_class, kinds, of_another
 
 OLDEST = (10, 6)  # the oldest supported server
 COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
 COM_QUERY = 3  # the command in MariaDB's protocol that runs a statement
 TRANSACTION = "BEGIN NOT ATOMIC START TRANSACTION; "  # begins a MariaDB block that is a transaction
+
+# Of the sockets, as PostgreSQL's `limits`: the client notices a vanished server, however long a statement may take.
+OPTIONS = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 5000}
+IDLE = 60  # seconds: with a shorter keepalive of the system a connection needs no read_timeout
 
 KINDS = kinds(
     {
@@ -52,6 +58,7 @@ class Pymysql(BaseDriver):
     batching: Batching = "pipeline"
     errors_end_transactions = False
     retryable = RETRYABLE | {ErrorKind.DENIED}  # a right may be granted later
+    limits: Mapping[str, int] = {"connect_timeout": 3}
     IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS
 
     def check(self, connection: Any, advice: str = "") -> None:
@@ -173,7 +180,27 @@ class Pymysql(BaseDriver):
             connection._force_close()
         return False
 
+    def lacks(self, connection: Any) -> Collection[str]:
+        if connection._read_timeout or not is_remote(self.fileno(connection)):
+            return ()
+        known = hasattr(socket, "TCP_KEEPIDLE")
+        asks = known and connection._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= IDLE
+        return () if asks else ("read_timeout",)
+
+    def limited(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        made = {**self.limits, **parameters}
+        return {"read_timeout": made["connect_timeout"], **made}  # for what the server says as it connects
+
+    def reach(self, connect: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
+        made = connect(**self.limited(parameters))
+        # Not of statements: one that takes longer would be cut off here, and go on at the server.
+        made._read_timeout = parameters.get("read_timeout")
+        for option, value in () if made.unix_socket else OPTIONS.items():
+            if hasattr(socket, option):
+                made._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        return made
+
     def connect(self, parameters: Mapping[str, Any]) -> Any:
         import pymysql
 
-        return pymysql.connect(**parameters, autocommit=True)
+        return self.reach(partial(pymysql.connect, autocommit=True), parameters)

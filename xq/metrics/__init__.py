@@ -6,7 +6,9 @@ import logging
 import os
 import socket
 from collections import Counter as Totals
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from multiprocessing import Pipe, get_context
@@ -23,6 +25,7 @@ from xq.core import time
 from xq.core.errors import ConfigurationError
 from xq.core.machine import READY, TAKEN
 from xq.database import duties
+from xq.database.callers import begun
 from xq.operators.inspection import LAST
 from xq.runtime.lease import current
 from xq.workers.attempt import path_of
@@ -31,6 +34,7 @@ from xq.workers.program import KINDS
 from xq.workers.worker import Worker
 
 log = logging.getLogger("xq.metrics")
+ANSWERS: Final = 8.0  # seconds within which a database answers: Prometheus waits for ten
 TUBES: Final = 100  # a queue's tubes that have their own series: Prometheus keeps each series in memory
 TRANSITIONS_A_QUERY: Final = 10_000  # transitions that one query reads
 LATE: Final = 5_000  # transitions with greater ids, up to which one may be committed later; fewer than one query reads
@@ -83,6 +87,7 @@ class Metrics(Collector):
         self._fresh_for = fresh_for
         self._read_at = -fresh_for
         self._reading = Lock()
+        self._reads: dict[object, Future[Any]] = {}  # by database
 
     def scrape(self, accept: str = "") -> tuple[bytes, str]:
         """Return the metrics and their content type, for a request's header Accept. A failed read is `xq_up` 0."""
@@ -101,8 +106,7 @@ class Metrics(Collector):
         }
         with self._reading:
             if time.monotonic() - self._read_at >= self._fresh_for:
-                for reader in self._readers.values():
-                    reader.read()
+                self._read_all()
                 self._read_at = time.monotonic()
         for name, reader in self._readers.items():
             for (metric, *labels), number in reader.numbers.items():
@@ -110,6 +114,22 @@ class Metrics(Collector):
         yield from families.values()
         for collector in self.collectors:
             yield from collector.collect()
+
+    def _read_all(self) -> None:
+        """Read the queues, those of each database in a thread: one that does not answer in time fails its queues."""
+        found = defaultdict[object, list[QueueReader]](list)
+        for name, reader in self._readers.items():
+            found[reader.store.database or name].append(reader)
+        for of, readers in found.items():
+            read = partial(list, map(QueueReader.read, readers))
+            if readers[0].store.database is None or readers[0].store.is_private:
+                read()
+            elif of not in self._reads or self._reads[of].done():
+                self._reads[of] = begun(read)
+        _, late = wait([self._reads[of] for of in found if of in self._reads], ANSWERS)
+        for of, readers in found.items():
+            for reader in readers if self._reads.get(of) in late else ():
+                reader.fail(f"its database does not answer within {ANSWERS:g} s")
 
 
 class QueueReader:
@@ -121,7 +141,7 @@ class QueueReader:
 
     def __init__(self, queue: Queue[Any], name: str, takes: Histogram, acks: Histogram, past: bool) -> None:
         self.numbers: Numbers = {("xq_up",): 0}
-        self._queue = queue
+        self._queue, self.store = queue, queue.parts.store
         if queue.machine.settings.history is not None:
             self._takes, self._acks = takes.labels(name), acks.labels(name)
         self._past = past
@@ -135,8 +155,12 @@ class QueueReader:
             with self._queue.parts.store.briefly_connected():
                 self.numbers = self._now()
         except Exception as error:
-            log.warning("the metrics of %s cannot be read: %s", self._queue.name, error)
-            self.numbers = {("xq_up",): 0} | {key: n for key, n in self.numbers.items() if FAMILIES[key[0]][0]}
+            self.fail(error)
+
+    def fail(self, why: object) -> None:
+        """Note that the queue could not be read."""
+        log.warning("the metrics of %s cannot be read: %s", self._queue.name, why)
+        self.numbers = {("xq_up",): 0} | {key: n for key, n in self.numbers.items() if FAMILIES[key[0]][0]}
 
     def _now(self) -> Numbers:
         inspection = self._queue.parts.doctor
