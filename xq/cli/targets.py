@@ -74,10 +74,7 @@ def queue_named(text: str) -> Queue:
 
 
 def all_of(text: str, or_none: bool = False, keep: bool = False) -> list[Queue]:
-    """Return a target's queue; for a database URL all that it has. Print which are left out, and why.
-
-    `keep`: the connection to a database of a URL stays open for this thread.
-    """
+    """Return a target's queue; for a database URL all that it has, and `keep` it open. Print what is left out."""
     if "://" not in text or "#" in text:
         return [queue_named(text)]
     from xq.adapters.peewee.plain import queues_of

@@ -202,14 +202,14 @@ class PipelineDriver(Driver, Protocol):
 class ServerDriver(Driver, Protocol):
     """A driver of a server. Its methods do not apply to a database file."""
 
-    limits: Mapping[str, int]  # parameters of connect() by which a client notices a silent server, for xq's connections
-
     def limited(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return parameters of connect() with the `limits` that neither they nor the environment set."""
+        """Return parameters of connect() with those that notice a silent server, and the host first that has answered.
+
+        What the parameters or the environment say stays.
+        """
 
     def reach(self, connect: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
-        """Return the connection that a function makes with these parameters, as `limited`. Of several hosts the one
-        that has answered last is tried first."""
+        """Return one of xq's own connections, made by this function with such parameters."""
 
     def number(self, connection: Any) -> int:
         """Return the number that the server gave the connection."""

@@ -16,7 +16,7 @@ from typing import Any, cast
 from weakref import WeakSet, finalize
 
 from xq.core.connections import Connections, Liveness
-from xq.core.ending import Late, ends, within
+from xq.core.ending import Late, left, within
 from xq.core.errors import ConfigurationError
 from xq.database import sessions
 from xq.database.base import BaseDatabase
@@ -191,7 +191,7 @@ def _at_exit() -> None:
     A database that does not answer holds up the end for GRACE seconds: then the server releases the tasks.
     """
     try:
-        with within(ends()):
+        with within(left(ends=True)):
             _end_all()
     except Late as error:
         log.debug("the sessions stay open, as a database is silent: %s", error)

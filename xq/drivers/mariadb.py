@@ -20,9 +20,8 @@ COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
 COM_QUERY = 3  # the command in MariaDB's protocol that runs a statement
 TRANSACTION = "BEGIN NOT ATOMIC START TRANSACTION; "  # begins a MariaDB block that is a transaction
 
-# Of the sockets, as PostgreSQL's `limits`: the client notices a vanished server, however long a statement may take.
+# Of sockets, as far as the system has them; as `LIMITS` of PostgreSQL.
 OPTIONS = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 5000}
-IDLE = 60  # seconds: with a shorter keepalive of the system a connection needs no read_timeout
 
 KINDS = kinds(
     {
@@ -58,7 +57,6 @@ class Pymysql(BaseDriver):
     batching: Batching = "pipeline"
     errors_end_transactions = False
     retryable = RETRYABLE | {ErrorKind.DENIED}  # a right may be granted later
-    limits: Mapping[str, int] = {"connect_timeout": 3}
     IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS
 
     def check(self, connection: Any, advice: str = "") -> None:
@@ -181,23 +179,19 @@ class Pymysql(BaseDriver):
         return False
 
     def lacks(self, connection: Any) -> Collection[str]:
-        if connection._read_timeout or not is_remote(self.fileno(connection)):
-            return ()
-        known = hasattr(socket, "TCP_KEEPIDLE")
-        asks = known and connection._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= IDLE
-        return () if asks else ("read_timeout",)
+        limited = connection._read_timeout or hasattr(connection, "xq_limited")
+        return () if limited or not is_remote(self.fileno(connection)) else ("read_timeout",)
 
     def limited(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        made = {**self.limits, **parameters}
+        made = {"connect_timeout": 3, **parameters}
         return {"read_timeout": made["connect_timeout"], **made}  # for what the server says as it connects
 
     def reach(self, connect: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
         made = connect(**self.limited(parameters))
-        # Not of statements: one that takes longer would be cut off here, and go on at the server.
-        made._read_timeout = parameters.get("read_timeout")
-        for option, value in () if made.unix_socket else OPTIONS.items():
-            if hasattr(socket, option):
-                made._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        made._read_timeout = parameters.get("read_timeout")  # else a long statement would be cut off, and go on there
+        for option in OPTIONS.keys() & vars(socket).keys() if not made.unix_socket else ():
+            made._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), OPTIONS[option])
+        made.xq_limited = True
         return made
 
     def connect(self, parameters: Mapping[str, Any]) -> Any:

@@ -20,6 +20,10 @@ PORT = "5432"
 OUTDATED = -math.inf  # when it planned, if the prepared statements cannot run any more
 SHORT = 4_000  # characters; longer statements differ from call to call, so preparing them does not pay
 
+# Parameters of xq's own connections, by which they notice within 10 s that a server has vanished.
+LIMITS = {"keepalives_idle": 2, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 5000}
+LIMITS["connect_timeout"] = 3
+
 KINDS = kinds(
     {
         ErrorKind.CONFLICT: ("40001", "40P01"),  # serialization failure, deadlock
@@ -52,14 +56,6 @@ class Psycopg(BaseDriver):
         from psycopg import Pipeline
 
         return "pipeline" if Pipeline.is_supported() else ""
-
-    limits: Mapping[str, int] = {
-        "connect_timeout": 3,
-        "keepalives_idle": 2,
-        "keepalives_interval": 2,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 5000,
-    }
 
     def __init__(self) -> None:
         self.answered: dict[tuple[str, str], tuple[str, str]] = {}  # by several hosts and their ports, one of each
@@ -218,7 +214,7 @@ class Psycopg(BaseDriver):
 
     def lacks(self, connection: Any) -> Collection[str]:
         named = {each.keyword.decode() for each in connection.pgconn.info if each.val is not None}
-        return self.limits.keys() - named if is_remote(connection.fileno()) else ()
+        return LIMITS.keys() - named if is_remote(connection.fileno()) else ()
 
     def limited(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         from psycopg.pq import Conninfo
@@ -226,7 +222,7 @@ class Psycopg(BaseDriver):
         if "service" in parameters:  # its file says all
             return {**parameters}
         named = {each.keyword.decode() for each in Conninfo.get_defaults() if each.val is not None}
-        made = {**{name: value for name, value in self.limits.items() if name not in named}, **parameters}
+        made = {**{name: value for name, value in LIMITS.items() if name not in named}, **parameters}
         if first := self.answered.get(_place(made)):
             hosts, ports = (of.split(",") for of in _place(made))
             ports = [port or PORT for port in ports] * (len(hosts) if len(ports) == 1 else 1)

@@ -118,17 +118,16 @@ class Metrics(Collector):
     def _read_all(self) -> None:
         """Read the queues, those of each database in a thread: one that does not answer in time fails its queues."""
         found = defaultdict[object, list[QueueReader]](list)
-        for name, reader in self._readers.items():
-            found[reader.store.database or name].append(reader)
-        for of, readers in found.items():
-            read = partial(list, map(QueueReader.read, readers))
-            if readers[0].store.database is None or readers[0].store.is_private:
-                read()
-            elif of not in self._reads or self._reads[of].done():
-                self._reads[of] = begun(read)
-        _, late = wait([self._reads[of] for of in found if of in self._reads], ANSWERS)
-        for of, readers in found.items():
-            for reader in readers if self._reads.get(of) in late else ():
+        for reader in self._readers.values():
+            found[reader.database].append(reader)
+        for database, readers in found.items():
+            if database is None:
+                [reader.read() for reader in readers]
+            elif (last := self._reads.get(database)) is None or last.done():
+                self._reads[database] = begun(partial(list, map(QueueReader.read, readers)))
+        _, late = wait(self._reads.values(), ANSWERS)
+        for reader in self._readers.values():
+            if self._reads.get(reader.database) in late:
                 reader.fail(f"its database does not answer within {ANSWERS:g} s")
 
 
@@ -141,13 +140,19 @@ class QueueReader:
 
     def __init__(self, queue: Queue[Any], name: str, takes: Histogram, acks: Histogram, past: bool) -> None:
         self.numbers: Numbers = {("xq_up",): 0}
-        self._queue, self.store = queue, queue.parts.store
+        self._queue = queue
         if queue.machine.settings.history is not None:
             self._takes, self._acks = takes.labels(name), acks.labels(name)
         self._past = past
         self._reaped = 0
         self._read: set[int] = set()  # the last ids that were read, among which others may be committed later
         self._entered: dict[str, float] = {}  # when each ready or taken task became so, in seconds since 1970
+
+    @property
+    def database(self) -> object:
+        """The database, if other threads reach it."""
+        store = self._queue.parts.store
+        return None if store.database is None or store.is_private else store.database
 
     def read(self) -> None:
         """Set `numbers`. If the database fails, only the growing ones stay."""
@@ -158,7 +163,6 @@ class QueueReader:
             self.fail(error)
 
     def fail(self, why: object) -> None:
-        """Note that the queue could not be read."""
         log.warning("the metrics of %s cannot be read: %s", self._queue.name, why)
         self.numbers = {("xq_up",): 0} | {key: n for key, n in self.numbers.items() if FAMILIES[key[0]][0]}
 

@@ -124,17 +124,13 @@ class Stop(threading.Event):
 
     def __init__(self) -> None:
         super().__init__()
-        self.errors = list[BaseException]()
-
-    def has(self, error: BaseException) -> bool:
-        return any(error is each for each in self.errors)
+        self.errors = dict[int, BaseException]()  # by id
 
     def note(self, log: logging.Logger, error: BaseException) -> None:
-        if self.has(error):
-            return
-        self.errors.append(error)
-        if error is self.errors[0]:  # other threads note errors, too
-            log.warning(UNFINISHED, line_of(error))
+        if id(error) not in self.errors:
+            self.errors[id(error)] = error
+            if id(error) == next(iter(self.errors)):  # other threads note errors, too
+                log.warning(UNFINISHED, line_of(error))
 
 
 class RetriedCalls(Generic[T]):
@@ -221,7 +217,7 @@ class RetriedCalls(Generic[T]):
 
     def is_unfinished(self, error: BaseException) -> bool:
         """Return whether the database raised this error and the program ended instead of waiting."""
-        return self.stop.has(error)
+        return id(error) in self.stop.errors
 
 
 def text_of(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from multiprocessing.connection import wait
 from typing import Any, NoReturn
 
 from xq.core import time
-from xq.core.ending import Late, ends
+from xq.core.ending import Late, left
 from xq.core.errors import ConfigurationError, Error, NotInstalled
 from xq.core.machine import TAKEN
 from xq.core.values import Key, Taken
@@ -301,7 +301,6 @@ class Processes:
         self._crashes: deque[float] = deque(maxlen=CRASHES)
         self._signals: list[str] = []
         self._error: Exception | None = None  # that ends the program
-        self._exits_at = math.inf  # the monotonic time at which nothing is waited for any more, after a second signal
         self._stop = Stop()  # set by the first signal
         self._woken, self._waker = multiprocessing.Pipe(duplex=False)  # by a signal, or by a thread that ends
         os.set_blocking(self._waker.fileno(), False)
@@ -335,7 +334,7 @@ class Processes:
     def _works(self) -> bool:
         """Whether threads call the database, and are waited for."""
         self._work = [each for each in self._work if each.is_alive()]
-        return bool(self._work) and time.monotonic() < self._exits_at
+        return bool(self._work) and (len(self._signals) < 2 or left() > 0)
 
     def _wait(self) -> None:
         now = time.monotonic()
@@ -420,5 +419,5 @@ class Processes:
         self._signals.append(name)
         self._stop.set()
         if again:
-            self._exits_at = time.monotonic() + ends()
+            left(ends=True)
         os.write(self._waker.fileno(), b"\0")

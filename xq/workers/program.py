@@ -18,7 +18,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from xq.core.ending import Late, ends, left, within
+from xq.core.ending import Late, left, within
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
 from xq.core.machine import READY, TAKEN
 from xq.core.values import Key
@@ -186,7 +186,7 @@ def run_assignments(assignments: Sequence[Assignment], until_empty: bool, max_ta
 
         def handle(name: str, again: bool) -> None:
             if again:
-                ends()
+                left(ends=True)
             running.stop(name)
             if again:
                 exit_by(name)

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,12 +71,8 @@ def _connected(where: str, keep: bool = False) -> Iterator[pw.Database]:
         raise Error(f"there is no file {shown(file)}")  # SQLite would make an empty one
     if isinstance(found, pw.PostgresqlDatabase):
         found.get_primary_keys = partial(_key_of, found)  # type: ignore[method-assign]
-    with database_errors():
-        found.connect()
-        try:
-            yield found
-        finally:
-            keep or found.close()
+    with database_errors(), nullcontext(found.connect()) if keep else found.connection_context():
+        yield found
 
 
 def _key_of(found: pw.Database, table: str, schema: str | None = None) -> list[str]:
@@ -135,7 +131,7 @@ def twin_of(where: str, table: str, queue: Queue[Any]) -> Queue[Any]:
 def queues_of(where: str, keep: bool = False) -> tuple[pw.Database, list[Queue[Any]], dict[str, str]]:
     """Return a URL's database, its installed queues, and why others are left out, by table name.
 
-    Tubes are not among them. `keep` leaves its connection open. Raises BadValue, Error.
+    Tubes are not among them. `keep`: its connection stays open. Raises BadValue, Error.
     """
     with _connected(where, keep) as found:
         queues, left_out = [], {}
