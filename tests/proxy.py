@@ -191,8 +191,9 @@ class Proxy:
         for connection in self._connections.values():
             for end in connection.ends:
                 end.close()
-        for other in (self._listener, self._called, self._call, self._selector, *self._vanished):
-            other.close()
+        for end in (*self._vanished, self._listener, self._called, self._call):
+            end.close()
+        self._selector.close()
 
 
 def port_of(connection: Any) -> int:

@@ -59,7 +59,7 @@ def test_of_several_hosts_the_one_that_has_answered_is_tried_first(postgres, for
 
 def test_hosts_that_are_none_are_refused_without_the_password():
     with pytest.raises(BadValue) as refused:
-        urls.database("postgresql://me:secret@a:x:y,b/app")
+        urls.database("postgresql://me:secret@a:1,[b/app")
     assert "secret" not in str(refused.value)
 
 
@@ -106,4 +106,6 @@ def test_doctor_names_what_an_applications_connection_to_another_machine_lacks_a
         with closing(urls.database(url)) as db:
             assert is_remote(DRIVERS[kind].fileno(db.connection()))
             assert not DRIVERS[kind].lacks(db.connection())
-        main(["check", f"{url}#task"])
+        with pytest.raises(SystemExit) as ended:
+            main(["check", f"{url}#task"])
+        assert (ended.value.code, capsys.readouterr().err) == (0, "")

@@ -22,64 +22,63 @@ import asyncio, time, peewee as pw, xq
 from xq.adapters.peewee import urls
 
 db = {db}
-
-class Job(xq.Task):
+"""
+OF_KIND = """
+class {kind}_job(xq.Task):
     class Meta:
-        database, table_name = db, "job_{kind}"
+        database = db
 
-xq.upgrade(Job, features={{"keep": True}})
+xq.upgrade({kind}_job, features={{"keep": True}})
 
-async def waits(job):
+@{kind}_job.xq.worker(kind="{kind}", workers=2)
+{define} {kind}_work(job):
     print("begun", flush=True)
-    await asyncio.sleep({seconds})
-
-def works(job):
-    print("begun", flush=True)
-    time.sleep({seconds})
-
-work = Job.xq.worker(waits if "{kind}" == "asyncio" else works, kind="{kind}", workers=2)
+    {sleep}({seconds})
 """
 
 
 class Program:
-    """`xq worker` for one kind, with a table of its own. `db` is the source of its database."""
+    """`xq worker app:...` for one kind, with a table of its own."""
 
-    def __init__(self, folder: Path, kind: str, server: Server, db: str, seconds: float) -> None:
-        self._folder, self._name, self.kind, self.log = folder, f"app_{kind}", kind, folder / f"{kind}.log"
-        (folder / f"{self._name}.py").write_text(APP.format(db=db, kind=kind, seconds=seconds))
-        self._run("-c", f"from {self._name} import *; db.create_tables([Job])").wait(60)
-        self.queue: Any = queue_of(server.url("app"), f"job_{kind}")
-
-    def _run(self, *arguments: str) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-        with self.log.open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, *arguments], cwd=self._folder, env=environment, stdout=log, stderr=log
-            )
+    def __init__(self, folder: Path, server: Server, kind: str) -> None:
+        self._folder, self._name, self.log = folder, f"app:{kind}_work", folder / f"{kind}.log"
+        self.queue: Any = queue_of(server.url("app"), f"{kind}_job")
 
     def start(self) -> None:
-        self._process = self._run("-m", "xq", "worker", f"{self._name}:work")
+        with self.log.open("ab") as log:
+            self._process = run(self._folder, "-m", "xq", "worker", self._name, stdout=log, stderr=log)
 
     def told(self, text: str) -> list[str]:
         return [line for line in self.log.read_text().splitlines() if text in line]
 
-    def end(self) -> int:
-        """Send a signal, and return the exit status."""
-        self.signal()
-        return self._process.wait(30)
-
     def signal(self) -> None:
         self._process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        """Return the exit status."""
+        return self._process.wait(30)
 
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
 
 
+def run(folder: Path, *arguments: str, **how: Any) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    return subprocess.Popen([sys.executable, *arguments], cwd=folder, env=environment, **how)
+
+
 @contextmanager
 def programs(folder: Path, server: Server, db: str, seconds: float, n: int) -> Iterator[list[Program]]:
-    """A program of each kind, with so many tasks, at work."""
-    made = [Program(folder, kind, server, db, seconds) for kind in KINDS]
+    """A program of each kind, with so many tasks, at work. `db` is the source of their database."""
+    text = APP.format(db=db)
+    for kind in KINDS:
+        define, sleep = ("async def", "await asyncio.sleep") if kind == "asyncio" else ("def", "time.sleep")
+        text += OF_KIND.format(kind=kind, define=define, sleep=sleep, seconds=seconds)
+    (folder / "app.py").write_text(text)
+    tables = ", ".join(f"{kind}_job" for kind in KINDS)
+    assert run(folder, "-c", f"from app import *; db.create_tables([{tables}])").wait(60) == 0
+    made = [Program(folder, server, kind) for kind in KINDS]
     try:
         for each in made:
             each.queue.put_many([{}] * n)
@@ -89,6 +88,13 @@ def programs(folder: Path, server: Server, db: str, seconds: float, n: int) -> I
     finally:
         for each in made:
             each.kill()
+
+
+def ended(programs: list[Program]) -> list[int]:
+    """Send a signal to programs, and return their exit statuses."""
+    for each in programs:
+        each.signal()
+    return [each.wait() for each in programs]
 
 
 def unlimited(server: Server, proxy: Proxy) -> str:

@@ -122,13 +122,18 @@ class Metrics(Collector):
             found[reader.database].append(reader)
         for database, readers in found.items():
             if database is None:
-                [reader.read() for reader in readers]
+                _read(readers)
             elif (last := self._reads.get(database)) is None or last.done():
-                self._reads[database] = begun(partial(list, map(QueueReader.read, readers)))
+                self._reads[database] = begun(partial(_read, readers))
         _, late = wait(self._reads.values(), ANSWERS)
         for reader in self._readers.values():
             if self._reads.get(reader.database) in late:
                 reader.fail(f"its database does not answer within {ANSWERS:g} s")
+
+
+def _read(readers: Iterable[QueueReader]) -> None:
+    for reader in readers:
+        reader.read()
 
 
 class QueueReader:

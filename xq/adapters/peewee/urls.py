@@ -54,7 +54,7 @@ def database(where: str) -> pw.Database:
             + ("; if the password has one of / ? # [ ], give a database of Peewee's" if "@" in where else "")
         ) from None
     if isinstance(found, pw.PostgresqlDatabase):
-        found._adapter = _Psycopg()
+        found._adapter = _Psycopg()  # type: ignore[attr-defined]
     elif isinstance(found, pw.MySQLDatabase):
         found.__class__ = _PooledMySQL if isinstance(found, pool.PooledMySQLDatabase) else _MySQL
     return found
@@ -76,7 +76,7 @@ def _hosts(where: str) -> tuple[str, dict[str, Any]]:
         raise ValueError from error
 
 
-class _Psycopg(pw.Psycopg3Adapter):  # type: ignore[misc,name-defined]
+class _Psycopg(pw.Psycopg3Adapter):
     """Connects with the limits of xq's own connections."""
 
     def connect(self, db: pw.Database, **parameters: Any) -> Any:
