@@ -12,6 +12,7 @@ import selectors
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -106,9 +107,11 @@ class Proxy:
         program = struct.pack("HP", 1, ctypes.addressof(DROPS))
 
         def drop(connection: Connection) -> None:
-            connection.client.setsockopt(socket.SOL_SOCKET, FILTER, program)
             for end in connection.ends:
                 self._selector.unregister(end)
+            while unacknowledged(connection.client):  # else the system would send it again, as a sign of life
+                time.sleep(0.001)
+            connection.client.setsockopt(socket.SOL_SOCKET, FILTER, program)
             self._reset(connection.server)
             self._vanished.append(connection.client)
 
@@ -194,6 +197,11 @@ class Proxy:
         for end in (*self._vanished, self._listener, self._called, self._call):
             end.close()
         self._selector.close()
+
+
+def unacknowledged(end: socket.socket) -> int:
+    """How many packets the other end of a connection has not acknowledged, on Linux."""
+    return int(struct.unpack_from("I", end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32), 24)[0])
 
 
 def port_of(connection: Any) -> int:
