@@ -10,7 +10,9 @@ from tests.conftest import SERVERS
 from tests.proxy import Proxy
 from tests.steps import eventually, wrong
 from tests.support.servers_fail import own
-from tests.support.silence import away, ended, programs, unlimited
+from tests.support.silence import away, ended, programs, run, unlimited, write
+from xq.cli.targets import queue_named
+from xq.metrics import Metrics
 
 N = 300  # tasks
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has filters of sockets, and /proc")
@@ -47,3 +49,18 @@ def test_a_second_signal_ends_programs_whatever_their_server_does(kind, how, tmp
             for program in each:
                 assert len(program.told("the program ends while the database fails")) == 1, program.log.read_text()
                 assert not program.told("Traceback") + program.told("released task"), program.log.read_text()
+
+
+@linux
+@pytest.mark.parametrize("kind", SERVERS)
+def test_commands_and_metrics_answer_with_an_error_beside_a_server_that_is_frozen(kind, tmp_path):
+    with own(SERVERS[kind]) as server:
+        write(tmp_path, unlimited(server, server))
+        url = f"{server.url('app')}#thread_job"
+        metrics = Metrics([queue_named(url)], fresh_for=0)
+        assert b'xq_up{queue="thread_job"} 1.0' in metrics.scrape()[0]
+        with server.frozen():
+            commands = [run(tmp_path, "-m", "xq", "stats", target) for target in (url, "app:thread_job")]
+            assert b'xq_up{queue="thread_job"} 0.0' in metrics.scrape()[0]
+            assert [each.wait(30) for each in commands] == [1, 1]
+        assert b'xq_up{queue="thread_job"} 1.0' in metrics.scrape()[0]

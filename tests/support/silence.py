@@ -68,9 +68,8 @@ def run(folder: Path, *arguments: str, **how: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, *arguments], cwd=folder, env=environment, **how)
 
 
-@contextmanager
-def programs(folder: Path, server: Server, db: str, seconds: float, n: int) -> Iterator[list[Program]]:
-    """A program of each kind, with so many tasks, at work. `db` is the source of their database."""
+def write(folder: Path, db: str, seconds: float = 0) -> None:
+    """Write the programs, and make their tables. `db` is the source of their database."""
     text = APP.format(db=db)
     for kind in KINDS:
         define, sleep = ("async def", "await asyncio.sleep") if kind == "asyncio" else ("def", "time.sleep")
@@ -78,6 +77,12 @@ def programs(folder: Path, server: Server, db: str, seconds: float, n: int) -> I
     (folder / "app.py").write_text(text)
     tables = ", ".join(f"{kind}_job" for kind in KINDS)
     assert run(folder, "-c", f"from app import *; db.create_tables([{tables}])").wait(60) == 0
+
+
+@contextmanager
+def programs(folder: Path, server: Server, db: str, seconds: float, n: int) -> Iterator[list[Program]]:
+    """A program of each kind, with so many tasks, at work."""
+    write(folder, db, seconds)
     made = [Program(folder, server, kind) for kind in KINDS]
     try:
         for each in made:
@@ -97,11 +102,11 @@ def ended(programs: list[Program]) -> list[int]:
     return [each.wait() for each in programs]
 
 
-def unlimited(server: Server, proxy: Proxy) -> str:
+def unlimited(server: Server, place: Server | Proxy) -> str:
     """The source of a database of the application's, whose connections have no limits."""
     kind = {"postgresql": "PostgresqlDatabase", "mysql": "MySQLDatabase"}[server.SCHEME]
     more = "prefer_psycopg3=True" if server.SCHEME == "postgresql" else "ssl_disabled=True"
-    return f"pw.{kind}('app', host={proxy.host!r}, port={proxy.port}, user={server.USER!r}, {more})"
+    return f"pw.{kind}('app', host={place.host!r}, port={place.port}, user={server.USER!r}, {more})"
 
 
 @contextmanager
