@@ -152,7 +152,7 @@ class Proxy:
                         done.set_result(order())
                     except BaseException as error:
                         done.set_exception(error)
-                elif end in self._selector.get_map():  # not just closed with its other end, or vanished
+                elif end.fileno() >= 0 and end in self._selector.get_map():  # not just closed, or vanished
                     self._forward(key.data, end)
 
     def _accept(self) -> None:

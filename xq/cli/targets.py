@@ -104,7 +104,7 @@ def connected(target: Queue | str) -> Iterator[Queue]:
         with ExitStack() as stack:
             with within(ANSWERS):  # also where the ORM's connections have no limit of their own
                 stack.enter_context(store.briefly_connected())
-                store.execute("SELECT 1")
+                store.ready()
             yield queue
     except Late as error:
         raise Error(f"the database of {queue.name} fails: {error}") from None

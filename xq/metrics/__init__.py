@@ -120,15 +120,13 @@ class Metrics(Collector):
         found = defaultdict[object, list[QueueReader]](list)
         for reader in self._readers.values():
             found[reader.database].append(reader)
+        _read(found.pop(None, ()))
         for database, readers in found.items():
-            if database is None:
-                _read(readers)
-            elif (last := self._reads.get(database)) is None or last.done():
+            if (last := self._reads.get(database)) is None or last.done():
                 self._reads[database] = begun(partial(_read, readers))
         _, late = wait(self._reads.values(), ANSWERS)
-        for reader in self._readers.values():
-            if self._reads.get(reader.database) in late:
-                reader.fail(f"its database does not answer within {ANSWERS:g} s")
+        for reader in (each for of, readers in found.items() if self._reads[of] in late for each in readers):
+            reader.fail(f"its database does not answer within {ANSWERS:g} s")
 
 
 def _read(readers: Iterable[QueueReader]) -> None:

@@ -268,7 +268,7 @@ class Doctor(Inspection):
         """Yield what the application has not set for its connections, and xq sets for its own."""
         store = self.executor.store
         with store.on_one_connection():
-            self._run("SELECT 1")
+            store.ready()
             lacks = store.driver.lacks(store.in_use)
         if lacks:
             what = "a connection may wait for minutes for a server that has vanished"

@@ -45,10 +45,14 @@ def database(where: str) -> pw.Database:
     if needed and find_spec(needed) is None:
         raise ConfigurationError(f"{url} needs {needed}: pip install '.[{extra}]' in the checkout of xq")
     try:
-        where, hosts = _hosts(where) if extra == "postgres" else (where, {})
+        if extra == "postgres" and "," in (hosts := place.partition("/")[0].rpartition("@")[2]):
+            from psycopg.conninfo import conninfo_to_dict
+
+            parameters = {**parameters, **conninfo_to_dict(f"postgresql://{hosts}")}
+            where = where.replace(hosts, "several", 1)
         known = where.replace(scheme, scheme.replace("mariadb", "mysql"), 1)
-        found: pw.Database = db_url.connect(known, **parameters, **hosts)
-    except (RuntimeError, ValueError):  # the message may contain the password
+        found: pw.Database = db_url.connect(known, **parameters)
+    except Exception:  # the message may contain the password
         raise BadValue(
             f"write sqlite:///app.db, postgresql://user@host:port/name or mariadb://...: {url} names no database"
             + ("; if the password has one of / ? # [ ], give a database of Peewee's" if "@" in where else "")
@@ -58,22 +62,6 @@ def database(where: str) -> pw.Database:
     elif isinstance(found, pw.MySQLDatabase):
         found.__class__ = _PooledMySQL if isinstance(found, pool.PooledMySQLDatabase) else _MySQL
     return found
-
-
-def _hosts(where: str) -> tuple[str, dict[str, Any]]:
-    """Return a URL of libpq's with the first of its hosts, and if it has several the parameters that name all."""
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
-
-    scheme, _, place = where.partition("://")
-    user, at, rest = place.rpartition("@")
-    hosts, slash, path = rest.partition("/")
-    if "," not in hosts:
-        return where, {}
-    try:
-        return f"{scheme}://{user}{at}several{slash}{path}", dict(conninfo_to_dict(f"postgresql://{hosts}"))
-    except ProgrammingError as error:
-        raise ValueError from error
 
 
 class _Psycopg(pw.Psycopg3Adapter):
