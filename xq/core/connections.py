@@ -182,9 +182,6 @@ class Driver(Protocol):
     def receive(self, connection: Any) -> bool:
         """Return whether the server has notified since the last call. Detects that the connection is lost."""
 
-    def lacks(self, connection: Any) -> Collection[str]:
-        """Return the parameters without which a connection may not notice that the machine of its server vanishes."""
-
 
 class PipelineDriver(Driver, Protocol):
     """A driver that sends statements without waiting for their results: one that joins calls by a pipeline."""
@@ -210,6 +207,9 @@ class ServerDriver(Driver, Protocol):
 
     def reach(self, connect: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
         """Return one of xq's own connections, made by this function with such parameters."""
+
+    def lacks(self, connection: Any) -> Collection[str]:
+        """Return the parameters without which a connection may not notice that the machine of its server vanishes."""
 
     def number(self, connection: Any) -> int:
         """Return the number that the server gave the connection."""

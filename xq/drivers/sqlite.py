@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xq.core.connections import Batching
@@ -81,9 +81,6 @@ class Sqlite3:
 
     def receive(self, connection: Any) -> bool:
         return False
-
-    def lacks(self, connection: Any) -> Collection[str]:
-        return ()
 
     def connect(self, parameters: Mapping[str, Any]) -> Any:
         return sqlite3.connect(**parameters, isolation_level=None)

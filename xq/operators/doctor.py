@@ -269,7 +269,7 @@ class Doctor(Inspection):
         store = self.executor.store
         with store.on_one_connection():
             store.ready()
-            lacks = store.driver.lacks(store.in_use)
+            lacks = store.driver.lacks(store.in_use) if hasattr(store.driver, "lacks") else ()  # a file lacks nothing
         if lacks:
             what = "a connection may wait for minutes for a server that has vanished"
             yield Finding(f"{what}: it has no {', '.join(lacks)}", LIMITS)

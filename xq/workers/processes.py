@@ -19,7 +19,7 @@ from multiprocessing.connection import wait
 from typing import Any, NoReturn
 
 from xq.core import time
-from xq.core.ending import Late, left
+from xq.core.ending import GRACE, Late, left
 from xq.core.errors import ConfigurationError, Error, NotInstalled
 from xq.core.machine import TAKEN
 from xq.core.values import Key, Taken
@@ -34,7 +34,6 @@ from xq.workers.worker import POLL_EVERY
 log = logging.getLogger("xq")
 
 LONGEST_KEY, OTHERS = 4096, 256  # bytes in shared memory: a task has less; each other in a batch
-GRACE = 5.0  # seconds for what a process has logged
 KILLED = {  # why the parent kills a process
     "signal": "by a second signal: what it works on is released",
     "timeout": "as its function runs past its timeout",
