@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
 from xq.core import time
 
-GRACE = 4.0  # seconds for all last calls of a process, so that it ends within five
+GRACE = 3.0  # seconds for all last calls of a process, so that it ends within five
 AGAIN = 0.2  # seconds until a block that does not end is interrupted again, as in a rollback
 _over_at = -math.inf  # the monotonic time at which GRACE is over
 
@@ -32,17 +31,19 @@ def left(ends: bool = False) -> float:
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Raise Late in the block after so many seconds. Only in the main thread: no other one can be interrupted."""
+    """Raise Late in the block after so many seconds, if it runs in the main thread: no other can be interrupted."""
 
     def late(*_: object) -> NoReturn:
         raise Late(f"it does not answer within {seconds:g} s")
 
-    if is_main := threading.current_thread() is threading.main_thread():
+    try:
         before = signal.signal(signal.SIGALRM, late)
-        signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), AGAIN)
+    except ValueError:  # another thread, or an interpreter within another one
+        yield
+        return
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), AGAIN)
     try:
         yield
     finally:
-        if is_main:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
