@@ -112,6 +112,7 @@ FAST = {"sqlite", "postgres"}  # MariaDB is slow to make tables and triggers
 PLACES: Mapping[str, tuple[set[str], ...]] = {
     "unit": (ALL,),
     "guarantees": (ALL,),
+    "guarantees/test_silence.py": (set(), set(), ALL),  # three minutes
     "guarantees/test_steps.py": (SQLITE, ALL),
     "contract": (SQLITE, ALL),
     "contract/core": (set(SHARED), ALL),

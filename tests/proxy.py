@@ -6,11 +6,13 @@ it does at once, and only then returns.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import selectors
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -19,6 +21,8 @@ from typing import Any, Self
 import peewee as pw
 
 CHUNK = 65_536  # bytes that are forwarded at once
+FILTER, NO_FILTER = 26, 27  # SO_ATTACH_FILTER and SO_DETACH_FILTER of Linux
+DROPS = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # the filter's one instruction: keep 0 bytes
 RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: a close that tells the other end at once, and drops what was on its way
 PATIENCE = 10  # seconds within which the thread does what it is told
 
@@ -55,11 +59,12 @@ class Connection:
 class Proxy:
     """Forwards, until it is told otherwise."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, at: str = "127.0.0.1") -> None:
         self._to = (host, port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((at, 0), backlog=1000)
         self.host, self.port = self._listener.getsockname()
         self._connections: dict[int, Connection] = {}  # by the port of the client
+        self._vanished: list[socket.socket] = []  # whose clients have not been told
         self._orders: list[tuple[Callable[[], None], Future[None]]] = []
         self._called, self._call = socket.socketpair()
         self._over = False
@@ -94,6 +99,30 @@ class Proxy:
         """
         self._do(lambda connection: connection.cut_later(end, after), which)
 
+    def vanish(self) -> None:
+        """Drop all that clients send from now on, also to connect, as a machine that is gone: nothing is acknowledged.
+
+        The server has none of these connections any more, as one that is promoted has none. It works on Linux.
+        """
+        program = struct.pack("HP", 1, ctypes.addressof(DROPS))
+
+        def drop(connection: Connection) -> None:
+            for end in connection.ends:
+                self._selector.unregister(end)
+            while unacknowledged(connection.client):  # else the system would send it again, as a sign of life
+                time.sleep(0.001)
+            connection.client.setsockopt(socket.SOL_SOCKET, FILTER, program)
+            self._reset(connection.server)
+            self._vanished.append(connection.client)
+
+        self._listener.setsockopt(socket.SOL_SOCKET, FILTER, program)
+        self._do(drop, None)
+        self._connections = {}
+
+    def appear(self) -> None:
+        """Accept connections again: another machine has the address. Those of before have vanished for good."""
+        self._listener.setsockopt(socket.SOL_SOCKET, NO_FILTER, 0)
+
     # its thread
 
     def _do(self, what: Callable[[Connection], object], which: Any) -> None:
@@ -123,7 +152,7 @@ class Proxy:
                         done.set_result(order())
                     except BaseException as error:
                         done.set_exception(error)
-                elif end.fileno() >= 0:  # not just closed with its other end
+                elif end.fileno() >= 0 and end in self._selector.get_map():  # not just closed, or vanished
                     self._forward(key.data, end)
 
     def _accept(self) -> None:
@@ -165,8 +194,14 @@ class Proxy:
         for connection in self._connections.values():
             for end in connection.ends:
                 end.close()
-        for other in (self._listener, self._called, self._call, self._selector):
-            other.close()
+        for end in (*self._vanished, self._listener, self._called, self._call):
+            end.close()
+        self._selector.close()
+
+
+def unacknowledged(end: socket.socket) -> int:
+    """How many packets the other end of a connection has not acknowledged, on Linux."""
+    return int(struct.unpack_from("I", end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32), 24)[0])
 
 
 def port_of(connection: Any) -> int:

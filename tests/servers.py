@@ -181,6 +181,20 @@ class Server(abc.ABC):
         finally:
             self._server.send_signal(signal.SIGCONT)
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """For the block it and its processes stand still, and their connections stay open."""
+        assert self._server, f"{self.NAME} was not started"
+        children = Path(f"/proc/{self._server.pid}/task/{self._server.pid}/children").read_text().split()
+        pids = [self._server.pid, *map(int, children)]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
     def restart(self, how: str = "fast") -> None:
         self.stop(how)
         self.start()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,7 +16,7 @@ from typing import Any
 from xq.api import Queue, queue_of
 from xq.core.clock import Clock as Clock
 from xq.core.errors import ConfigurationError, NotInstalled, shown
-from xq.workers.attempt import WorkerJob
+from xq.workers.attempt import Stop, WorkerJob
 from xq.workers.attempts import Attempts
 from xq.workers.outcomes import Suspended
 from xq.workers.program import source_of
@@ -125,7 +124,7 @@ def _loop_for(worker: Worker[Any]) -> Callable[[Any], object]:
 
 
 def _run(worker: Worker[Any], raises: bool, awaited: Callable[[Any], object]) -> int:
-    attempts: Attempts[Any] = Attempts(worker, threading.Event(), alone=True)
+    attempts: Attempts[Any] = Attempts(worker, Stop(), alone=True)
     calls, source, again = 0, source_of(worker, worker.options.tube), list[Any]()
     identify, tried = worker.queue.parts.named.tasks.identify, attempts.failures.tried
     worker.queue.parts.maintenance.schedules.declare()

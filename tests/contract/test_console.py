@@ -391,7 +391,7 @@ def test_a_database_that_hangs_takes_the_pages_of_its_queues_and_no_others(pages
             assert "ago: its database does not answer" in shown(here, "/")
             assert "its database does not answer" in shown(here, "/q/stuck/part")
             # Four of pages, and one look; a look at the other database ends.
-            eventually(lambda: sum(thread.name == "xq-console" for thread in threading.enumerate()) == 5)
+            eventually(lambda: sum(thread.name == "xq call" for thread in threading.enumerate()) == 5)
         eventually(lambda: here.get("/q/stuck").status_code == 200)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
@@ -25,7 +24,7 @@ from xq.adapters.peewee.plain import queue_of
 from xq.database.database import Database
 from xq.engine import stats
 from xq.tubes import Tubes
-from xq.workers.attempt import RetriedCalls
+from xq.workers.attempt import RetriedCalls, Stop
 
 DENIED = re.compile(r"permission denied|must be owner|\((1142|1143|1227|1044|1370),")
 DOCS = Path(__file__).parents[2] / "docs" / "databases.md"
@@ -301,7 +300,7 @@ def test_a_denied_privilege_ends_a_run_that_is_to_end_and_a_worker_asks_ever_les
     queue.put({"name": "w"})
     user = land.user("SELECT, INSERT")
 
-    class Stop(threading.Event):
+    class Impatient(Stop):
         def wait(self, timeout: float | None = None) -> bool:
             pauses.append(timeout)
             return False
@@ -312,7 +311,7 @@ def test_a_denied_privilege_ends_a_run_that_is_to_end_and_a_worker_asks_ever_les
         mine.worker(print)
         for options in ({"until_empty": True}, {"max_tasks": 1}):
             assert is_denied(lambda options=options: mine.run(**options))
-        daemon: Any = RetriedCalls(mine.parts.named, Stop(), ends=False)
+        daemon: Any = RetriedCalls(mine.parts.named, Impatient(), ends=False)
         for _ in range(8):
             with pytest.raises(pw.PeeweeException) as denied:
                 mine.take()

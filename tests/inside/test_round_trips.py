@@ -309,7 +309,7 @@ take, 250 groups are dirty                     2/2/2          38/38/8
 take, 250 delayed tasks are due                6/6/3          42/42/9
 take, 250 tasks have expired                   10/10/7, none  101/101/30, none
 take, 250 before it in its group have expired  6/6/3          169/169/46
-take, 250 sessions are dead                    27/27/15       29/29/17
+take, 250 sessions are dead                    23/23/15       25/25/17
 """,
 }
 

@@ -269,8 +269,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a second SIGTERM is not heard while a task is worked on",
         "xq/workers/program.py",
-        "        for pool in self._pools:\n            pool.release_all()",
-        "        for pool in self._pools[1:]:\n            pool.release_all()",
+        "                for pool in self._pools:\n                    pool.release_all()",
+        "                for pool in self._pools[1:]:\n                    pool.release_all()",
         "contract/test_workers.py::test_a_second_signal_releases_a_task_and_no_other_worker_begins_it",
     ),
     Mutant(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json as parser
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import wait
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import typer
@@ -12,8 +14,8 @@ from typer import Argument, Option
 from xq.cli import options as o
 from xq.cli.output import Answer, Verbatim, ask, moment, say, shown, spent
 from xq.cli.targets import Queue, all_of, connected, public, queue_named
-from xq.core import time
 from xq.core.errors import Error
+from xq.database.callers import begun
 
 Change = Annotated[Literal["run", "pause", "resume"], Argument(metavar="run|pause|resume")]
 Name = Annotated[str, Argument(metavar="NAME", help="The name of the schedule.")]
@@ -70,12 +72,11 @@ def health(
     json: o.Json = False,
 ) -> None:
     """Print a line for each queue: healthy, unknown, late, failing or unreachable. Exits with 0, 3, 3, 4 or 5."""
-    from multiprocessing.pool import ThreadPool
 
     def look(target: str) -> list[tuple[str, str, str]]:
         found = []
         try:
-            for queue in (queues := all_of(target)):
+            for queue in (queues := all_of(target, keep=True)):
                 with connected(queue):
                     name = f"#{queue.name}" if len(queues) > 1 else ""
                     found.append((target + name, *queue.health(max_age=max_age, max_buried=max_buried)))
@@ -84,12 +85,11 @@ def health(
             found.append((target, "unreachable" if type(error) is Error else "error", str(error)))
         return found
 
-    rows, end = [], time.monotonic() + timeout
-    with ThreadPool(len(targets)) as pool:  # its threads do not keep the process from its end
-        for target, looked in [(each, pool.apply_async(look, [each])) for each in targets]:
-            looked.wait(max(0, end - time.monotonic()))
-            silent = [(target, "unreachable", f"does not answer within {timeout:g} s")]
-            rows += looked.get() if looked.ready() else silent
+    rows, looks = [], [begun(partial(look, each)) for each in targets]
+    wait(looks, timeout)
+    for target, looked in zip(targets, looks, strict=True):
+        silent = [(target, "unreachable", f"does not answer within {timeout:g} s")]
+        rows += looked.result() if looked.done() else silent
     told = [{"target": public(of), "state": state, "sentence": " ".join(words.split())} for of, state, words in rows]
     lines = [shown("{state} {target} {sentence}".format_map(each)) for each in told]
     Answer(told, lines, code=max(HEALTH[each["state"]] for each in told)).print(json)
@@ -223,7 +223,8 @@ def check(queue: Queue) -> Answer:
     """Print what is missing or not counted. It reads the whole table. Exits with 1 if anything is."""
     told = queue.check()
     says_how = f"{len(told)} to mend: {queue.parts.store.command('doctor')} says how"
-    return Answer(told, told, says_how if told else "", int(bool(told)))
+    notes = "\n".join(f"note: {each.what}" for each in queue.parts.doctor.of_the_connection())
+    return Answer(told, told, says_how if told else notes, int(bool(told)))
 
 
 def ddl(queue: Queue, uninstall: o.Uninstall = False, views: o.Views = False) -> Answer:

@@ -7,7 +7,7 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # else it is imported when a command runs: --help does withou
 Queue: TypeAlias = "api.Queue[Any]"
 
 ADAPTERS = "xq.targets"  # the entry point group by which adapters find what a target names
+ANSWERS = 10.0  # seconds within which a database must have answered
 ON_THE_WAY = (__file__, pkgutil.__file__, importlib.__file__)  # the files in which importing a target begins
 
 
@@ -72,13 +73,13 @@ def queue_named(text: str) -> Queue:
     return queue_of(where, table)
 
 
-def all_of(text: str, or_none: bool = False) -> list[Queue]:
-    """Return a target's queue; for a database URL all that it has. Print which are left out, and why."""
+def all_of(text: str, or_none: bool = False, keep: bool = False) -> list[Queue]:
+    """Return a target's queue; for a database URL all that it has, and `keep` it open. Print what is left out."""
     if "://" not in text or "#" in text:
         return [queue_named(text)]
     from xq.adapters.peewee.plain import queues_of
 
-    _, queues, left_out = queues_of(text)
+    _, queues, left_out = queues_of(text, keep)
     for name, why in left_out.items():
         echo(f"{name} is left out: {why}", err=True)
     return queues if queues or or_none else [queue_named(text)]  # which says what is missing
@@ -94,13 +95,19 @@ def public(text: str) -> str:
 @contextmanager
 def connected(target: Queue | str) -> Iterator[Queue]:
     """Use a queue, or the one that a target names, with its own connection. Raises BadParameter and Error."""
+    from xq.core.ending import Late, within
     from xq.core.kinds import REFUSALS, ErrorKind
 
     queue = queue_named(target) if isinstance(target, str) else target
     store = queue.parts.store
     try:
-        with store.briefly_connected():
+        with ExitStack() as stack:
+            with within(ANSWERS):  # also where the ORM's connections have no limit of their own
+                stack.enter_context(store.briefly_connected())
+                store.ready()
             yield queue
+    except Late as error:
+        raise Error(f"the database of {queue.name} fails: {error}") from None
     except BadValue as error:
         raise BadParameter(str(error)) from error
     except Exception as error:

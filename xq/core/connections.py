@@ -199,6 +199,18 @@ class PipelineDriver(Driver, Protocol):
 class ServerDriver(Driver, Protocol):
     """A driver of a server. Its methods do not apply to a database file."""
 
+    def limited(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return parameters of connect() with those that notice a silent server, and the host first that has answered.
+
+        What the parameters or the environment say stays.
+        """
+
+    def reach(self, connect: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
+        """Return one of xq's own connections, made by this function with such parameters."""
+
+    def lacks(self, connection: Any) -> Collection[str]:
+        """Return the parameters without which a connection may not notice that the machine of its server vanishes."""
+
     def number(self, connection: Any) -> int:
         """Return the number that the server gave the connection."""
 

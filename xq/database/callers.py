@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from xq.core.connections import Connections, keep
+from xq.core.kinds import R
 
 log = logging.getLogger("xq")
 
@@ -23,6 +25,23 @@ ON_A_SERVER: Final = 4
 BLOCKS: Final = 8  # transactions of coroutines that may be open at a time, each with a thread of its own
 IDLE = 10.0  # seconds
 ENDS = 5.0  # seconds for the threads to end with the process
+
+
+def begun(call: Callable[[], R], ends: Callable[[], object] = lambda: None) -> Future[R]:
+    """Begin a call in its own thread, which calls `ends` afterwards. It does not delay the end of the process."""
+    future: Future[R] = Future()
+    future.set_running_or_notify_cancel()  # so that nothing that gives up cancels it
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+        finally:
+            ends()
+
+    threading.Thread(target=run, name="xq call", daemon=True).start()
+    return future
 
 
 class Callers:

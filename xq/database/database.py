@@ -16,6 +16,7 @@ from typing import Any, cast
 from weakref import WeakSet, finalize
 
 from xq.core.connections import Connections, Liveness
+from xq.core.ending import Late, left, within
 from xq.core.errors import ConfigurationError
 from xq.database import sessions
 from xq.database.base import BaseDatabase
@@ -185,7 +186,18 @@ class Database(BaseDatabase):
 
 
 def _at_exit() -> None:
-    """End all threads, so that none dies within a statement or leaves its connection open. Then end the sessions."""
+    """End all threads, so that none dies within a statement or leaves its connection open. Then end the sessions.
+
+    A database that does not answer holds up the end for GRACE seconds: then the server releases the tasks.
+    """
+    try:
+        with within(left(ends=True)):
+            _end_all()
+    except Late as error:
+        log.debug("the sessions stay open, as a database is silent: %s", error)
+
+
+def _end_all() -> None:
     databases = copied(_databases)
     ending = [database.duties for database in databases if database.duties is not None]
     for duties in ending:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import select
+import socket
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
 from typing import Any
 
 from xq.core.connections import ServerDriver
@@ -40,6 +43,12 @@ def is_gone(descriptor: int) -> bool:
     end = select.poll()
     end.register(descriptor, GONE)
     return bool(end.poll(0))
+
+
+def is_remote(descriptor: int) -> bool:
+    """Return whether a connection leads to another machine, which may vanish without a word."""
+    with socket.socket(fileno=os.dup(descriptor)) as end:
+        return end.family != socket.AF_UNIX and not ip_address(end.getpeername()[0].partition("%")[0]).is_loopback
 
 
 def of_another(server: str, driver: str, connection: Any, advice: str) -> ConfigurationError:

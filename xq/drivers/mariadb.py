@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 import select
+import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from xq.core.connections import Batching, Sent
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import RETRYABLE, ErrorKind, Row
-from xq.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
+from xq.drivers.base import BaseDriver, is_gone, is_remote, kind_by_class, kinds, of_another
 
 OLDEST = (10, 6)  # the oldest supported server
 COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
 COM_QUERY = 3  # the command in MariaDB's protocol that runs a statement
 TRANSACTION = "BEGIN NOT ATOMIC START TRANSACTION; "  # begins a MariaDB block that is a transaction
+
+# Of sockets, as far as the system has them; as `LIMITS` of PostgreSQL.
+OPTIONS = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 5000}
 
 KINDS = kinds(
     {
@@ -173,7 +178,23 @@ class Pymysql(BaseDriver):
             connection._force_close()
         return False
 
+    def lacks(self, connection: Any) -> Collection[str]:
+        limited = connection._read_timeout or hasattr(connection, "xq_limited")
+        return () if limited or not is_remote(self.fileno(connection)) else ("read_timeout",)
+
+    def limited(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        made = {"connect_timeout": 3, **parameters}
+        return {"read_timeout": made["connect_timeout"], **made}  # for what the server says as it connects
+
+    def reach(self, connect: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
+        made = connect(**self.limited(parameters))
+        made._read_timeout = parameters.get("read_timeout")  # else a long statement would be cut off, and go on there
+        for option in OPTIONS.keys() & vars(socket).keys() if not made.unix_socket else ():
+            made._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), OPTIONS[option])
+        made.xq_limited = True
+        return made
+
     def connect(self, parameters: Mapping[str, Any]) -> Any:
         import pymysql
 
-        return pymysql.connect(**parameters, autocommit=True)
+        return self.reach(partial(pymysql.connect, autocommit=True), parameters)

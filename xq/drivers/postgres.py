@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,12 +12,17 @@ from xq.core import time
 from xq.core.connections import Batching, Sent
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import RETRYABLE, ErrorKind, Row, UnreadRow
-from xq.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
+from xq.drivers.base import BaseDriver, is_gone, is_remote, kind_by_class, kinds, of_another
 
 OLDEST = 130_000  # the oldest supported server
 PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements again
+PORT = "5432"
 OUTDATED = -math.inf  # when it planned, if the prepared statements cannot run any more
 SHORT = 4_000  # characters; longer statements differ from call to call, so preparing them does not pay
+
+# Parameters of xq's own connections, by which they notice within 10 s that a server has vanished.
+LIMITS = {"keepalives_idle": 2, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 5000}
+LIMITS["connect_timeout"] = 3
 
 KINDS = kinds(
     {
@@ -53,6 +58,7 @@ class Psycopg(BaseDriver):
         return "pipeline" if Pipeline.is_supported() else ""
 
     def __init__(self) -> None:
+        self.answered: dict[tuple[str, str], tuple[str, str]] = {}  # by several hosts and their ports, one of each
         self._planned: WeakKeyDictionary[Any, float] = WeakKeyDictionary()  # the monotonic time, by connection
 
     def check(self, connection: Any, advice: str = "") -> None:
@@ -206,10 +212,38 @@ class Psycopg(BaseDriver):
             connection.close()
         return received
 
+    def lacks(self, connection: Any) -> Collection[str]:
+        named = {each.keyword.decode() for each in connection.pgconn.info if each.val is not None}
+        return LIMITS.keys() - named if is_remote(connection.fileno()) else ()
+
+    def limited(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        from psycopg.pq import Conninfo
+
+        if "service" in parameters:  # its file says all
+            return {**parameters}
+        named = {each.keyword.decode() for each in Conninfo.get_defaults() if each.val is not None}
+        made = {**{name: value for name, value in LIMITS.items() if name not in named}, **parameters}
+        if first := self.answered.get(_place(made)):
+            hosts, ports = (of.split(",") for of in _place(made))
+            ports = [port or PORT for port in ports] * (len(hosts) if len(ports) == 1 else 1)
+            pairs = sorted(zip(hosts, ports, strict=True), key=lambda pair: pair != first)  # the others as they were
+            made["host"], made["port"] = (",".join(each) for each in zip(*pairs, strict=True))
+        return made
+
+    def reach(self, connect: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
+        made = connect(**self.limited(parameters))
+        if "," in _place(parameters)[0] and "hostaddr" not in parameters:
+            self.answered[_place(parameters)] = made.info.host, str(made.info.port)
+        return made
+
     def connect(self, parameters: Mapping[str, Any]) -> Any:
         import psycopg
 
-        return psycopg.connect(**parameters, autocommit=True)
+        return self.reach(partial(psycopg.connect, autocommit=True), parameters)
+
+
+def _place(parameters: Mapping[str, Any]) -> tuple[str, str]:
+    return str(parameters.get("host") or ""), str(parameters.get("port") or PORT)
 
 
 def _as_far_as_readable(cursor: Any) -> list[Row]:

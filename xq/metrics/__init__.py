@@ -7,6 +7,7 @@ import os
 import socket
 from collections import Counter as Totals
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from multiprocessing import Pipe, get_context
@@ -24,6 +25,7 @@ from xq.core.errors import ConfigurationError, in_line
 from xq.core.machine import READY, TAKEN
 from xq.core.tokens import OUTAGE
 from xq.database import duties
+from xq.database.callers import begun
 from xq.operators.inspection import LAST, Locked
 from xq.runtime.lease import current
 from xq.workers.attempt import path_of
@@ -92,7 +94,7 @@ class Metrics(Collector):
         self._read_at = -fresh_for
         self._reading = Lock()
         self._away: set[str] = set()  # the queues that could not be read at the last scrape, as logged
-        self._threads: dict[int, Thread] = {}  # by which the queues of each database were read last
+        self._reads: dict[int, Future[Any]] = {}  # the last read of each database's queues, while it lasts
 
     def scrape(self, accept: str = "") -> tuple[bytes, str]:
         """Return the metrics and their content type, for a request's header Accept. A failed read is `xq_up` 0."""
@@ -129,22 +131,26 @@ class Metrics(Collector):
         for reader in self._readers.values():
             databases.setdefault(id(reader.store.database), []).append(reader)
         for key, readers in databases.items():
-            if key not in self._threads or not self._threads[key].is_alive():
+            if key not in self._reads or self._reads[key].done():
                 for reader in readers:
                     reader.error = SILENT  # until it is read
-                thread = self._threads[key] = Thread(target=list, args=[map(QueueReader.read, readers)], daemon=True)
-                here = not readers[0].store.has_threads or readers[0].store.in_use is not None
-                thread.run() if here else thread.start()
-        end = time.monotonic() + PATIENCE
-        for key, readers in databases.items():
-            if self._threads[key].is_alive():
-                self._threads[key].join(max(0.0, end - time.monotonic()))
+                if not readers[0].store.has_threads or readers[0].store.in_use is not None:
+                    _read(readers)
+                else:
+                    self._reads[key] = begun(partial(_read, readers))
+        wait(self._reads.values(), PATIENCE)
+        for readers in databases.values():
             failing = {reader.name: reader.error for reader in readers if reader.error is not None}
             if new := [name for name in failing if name not in self._away]:
                 log.warning("the metrics of %s cannot be read: %s", ", ".join(new), in_line(failing[new[0]]))
             self._away = self._away - {reader.name for reader in readers} | failing.keys()
             for name in failing:
                 self._readers[name].leave_out()
+
+
+def _read(readers: Iterable[QueueReader]) -> None:
+    for reader in readers:
+        reader.read()
 
 
 class QueueReader:

@@ -35,6 +35,7 @@ WRITTEN: Final = (
     "save of a stale row; SQL that ends a task by its token is none (docs/howto/plain-sql.md); {} counts anew"
 )
 SHORT: Final = "a migration with lock_timeout gives up instead (docs/troubleshooting.md)"
+LIMITS: Final = "optional: set them where the application connects; docs/databases.md has values (silent servers)"
 LIMIT: Final = "worker(kind='process', timeout=) limits an attempt"
 
 
@@ -195,6 +196,7 @@ class Doctor(Inspection):
         for parts, why in self._faults():
             yield Finding(f"task {shown(self.tasks.app_key(parts))} cannot be taken: {why}", do)
         yield from self._of_the_database()
+        yield from self.of_the_connection()
 
     def _faults(self) -> Iterator[tuple[Key, Exception]]:
         """Yield the first ready tasks, if they cannot be taken, and why."""
@@ -279,6 +281,16 @@ class Doctor(Inspection):
             oldest = "" if n else ", and holds the oldest snapshot"
             mended = f"end it ({ends}): rows that were deleted since cannot be reclaimed, and each take passes them"
             yield Finding(f"{who} has a transaction open for {lasting(float(seconds))}{oldest}", mended)
+
+    def of_the_connection(self) -> Iterator[Finding]:
+        """Yield what the application has not set for its connections, and xq sets for its own."""
+        store = self.executor.store
+        with store.on_one_connection():
+            store.ready()
+            lacks = store.driver.lacks(store.in_use) if hasattr(store.driver, "lacks") else ()  # a file lacks nothing
+        if lacks:
+            what = "a connection may wait for minutes for a server that has vanished"
+            yield Finding(f"{what}: it has no {', '.join(lacks)}", LIMITS)
 
 
 def _by(actor: str | None, reason: str | None) -> str:

@@ -9,12 +9,13 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from xq.core.errors import Duplicate, NotFound, NotOwner, WrongState
+from xq.database.callers import begun
 from xq.operators.acts import ACTS
 from xq.operators.operations import Operation, act_on
 from xq.serve.console import Begun, Console
 from xq.serve.entries import ConsoleQueue, on
 from xq.serve.login import Visit, log
-from xq.serve.snapshot import Look, begun
+from xq.serve.snapshot import Look
 
 SELECTED: Final = 200  # tasks that are moved at once
 

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from xq.core import time
 from xq.core.kinds import R
 from xq.core.words import lasting
+from xq.database.callers import begun
 from xq.operators.doctor import LONG
 from xq.operators.inspection import Age, Snapshot
 from xq.serve.charts import Chart, LastHour, Totals, chart, rates, totals
@@ -173,20 +174,3 @@ def looks_of(entries: Sequence[ConsoleQueue], every: float) -> dict[ConsoleQueue
     for entry, look in found.items():
         look.entries.append(entry)
     return found
-
-
-def begun(call: Callable[[], R], ends: Callable[[], object] = lambda: None) -> Future[R]:
-    """Begin a call in its own thread, which calls `ends` afterwards."""
-    future: Future[R] = Future()
-    future.set_running_or_notify_cancel()  # so that no page that gives up cancels it
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:
-            future.set_exception(error)
-        finally:
-            ends()
-
-    threading.Thread(target=run, name="xq-console", daemon=True).start()
-    return future

@@ -119,10 +119,24 @@ class WorkerJob(Lease):
         return [each for place, each in enumerate(self.taken) if place not in failed] if failed else self.taken
 
 
+class Stop(threading.Event):
+    """Set when the program is to end, which does not wait for a database that fails: one line says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors = dict[int, BaseException]()  # by id
+
+    def note(self, log: logging.Logger, error: BaseException) -> None:
+        if id(error) not in self.errors:
+            self.errors[id(error)] = error
+            if id(error) == next(iter(self.errors)):  # other threads note errors, too
+                log.warning(UNFINISHED, line_of(error))
+
+
 class RetriedCalls(Generic[T]):
     """The calls by which a worker finishes its tasks."""
 
-    def __init__(self, moves: NamedMoves[T], stop: threading.Event, ends: bool = True, alone: bool = False) -> None:
+    def __init__(self, moves: NamedMoves[T], stop: Stop, ends: bool = True, alone: bool = False) -> None:
         self.moves = moves
         self.stop = stop
         self.log = moves.log
@@ -132,7 +146,6 @@ class RetriedCalls(Generic[T]):
         self.lines = Lines(self.log)
         self.pause = AGAIN  # after the next denial; a take that finds a task sets it back
         self.failed = deque[str](maxlen=STAYS)  # the unknown errors since the last take
-        self._unfinished: list[Exception] = []  # that the database raised as the program ended
 
     def key(self, taken: Taken) -> str:
         return shown(self.moves.tasks.app_key(taken.parts))
@@ -179,9 +192,7 @@ class RetriedCalls(Generic[T]):
                     otherwise(error)
                     return None
                 if self.stop.is_set():  # the program does not wait for the database
-                    self._unfinished.append(error)
-                    if error is self._unfinished[0]:  # other threads note errors, too
-                        self.log.warning(UNFINISHED, line_of(error))
+                    self.stop.note(self.log, error)
                     raise
                 self.wait_for_the_database(error)
 
@@ -206,7 +217,7 @@ class RetriedCalls(Generic[T]):
 
     def is_unfinished(self, error: BaseException) -> bool:
         """Return whether the database raised this error and the program ended instead of waiting."""
-        return any(error is each for each in self._unfinished)
+        return id(error) in self.stop.errors
 
 
 def text_of(error: BaseException) -> str:

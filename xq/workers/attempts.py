@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -16,7 +15,7 @@ from xq.core.words import lasting
 from xq.engine.named import ACK, LOCKED, CheckedCall, Locked, Unmet, cancelled
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.sleep import run_wait
-from xq.workers.attempt import AGAIN, NONE_FAILED, Ack, Attempt, Batch, RetriedCalls, WorkerJob, line_of, path_of
+from xq.workers.attempt import AGAIN, NONE_FAILED, Ack, Attempt, Batch, RetriedCalls, Stop, WorkerJob, line_of, path_of
 from xq.workers.concurrency import Slots
 from xq.workers.failed import FailedAttempts
 from xq.workers.outcomes import Next, Suspended
@@ -34,7 +33,7 @@ class Attempts(Generic[T]):
     def __init__(
         self,
         worker: Worker[T],
-        stop: threading.Event,
+        stop: Stop,
         ends: bool = True,  # whether the program ends by itself
         alone: bool = False,  # whether it runs in the caller's thread: without heartbeat
         heart: Callable[..., Heartbeat] = Heartbeat,
@@ -229,7 +228,8 @@ class Attempts(Generic[T]):
             for job in self._uncounted:
                 self._count(job, -1)
         except Exception as error:
-            self.log.warning("the attempts of the tasks that run now stay counted: %s", line_of(error))
+            level = logging.INFO if self._moves.store.may_pass(error) else logging.WARNING  # the end warns of it
+            self.log.log(level, "the attempts of the tasks that run now stay counted: %s", line_of(error))
 
     def count_late(self) -> None:
         """Count the attempts again that have run past their timeout since `uncount`."""
@@ -443,14 +443,14 @@ class Attempts(Generic[T]):
         self.drop(job)
 
     def release_all(self) -> None:
-        """Release what all functions work on."""
+        """Release what all functions work on. What the database does not release, the end of the session does."""
         for job in list(self.heart.leases):
             for attempt in job.taken:
-                if job.begun:
-                    self.log.warning("released task %s, which was being worked on", self.failures.told(attempt)[0])
-                self._give_back(attempt, job.begun)
+                with suppress(Exception):  # which is noted, as the program ends
+                    if self._give_back(attempt, job.begun) is not None and job.begun:
+                        self.log.warning("released task %s, which was being worked on", self.failures.told(attempt)[0])
 
-    def _give_back(self, attempt: Attempt, called: bool) -> None:
+    def _give_back(self, attempt: Attempt, called: bool) -> Any:
         """Release a task. If the function was not called with it, the take was no attempt."""
         role = None if called else self._moves.tasks.table.roles.get("attempts")
         # A task that was dug after its last attempt is tried once more: so many takes it has then.
@@ -459,4 +459,4 @@ class Attempts(Generic[T]):
         waits = not self.calls.stop.is_set()
         release = partial(self._moves.one, "release", attempt.taken, {}, fields, sets=("attempts",))
         move = partial(release, waits=waits, undone=not called)
-        self.calls.finish_or_leave(attempt.taken, move)
+        return self.calls.finish_or_leave(attempt.taken, move)

@@ -240,7 +240,8 @@ class Launch:
             return made
         part, worker = self.part, self.part.worker
         options = replace(part.options, backoff=None, session=None, around=None)  # which may not be pickled
-        make = partial(_made, _names(worker), part.sources, options, part.kind, worker.in_child, _facts(worker))
+        prepare = [*worker.in_child, partial(_know, {**getattr(worker.store.driver, "answered", {})})]
+        make = partial(_made, _names(worker), part.sources, options, part.kind, prepare, _facts(worker))
         return _Process(target=_run, args=(shared, make, *self._run))
 
     def _forked(self) -> Assignment:
@@ -295,6 +296,12 @@ def _made(names: list[str], sources: Any, options: Options, kind: Any, prepare: 
         ) from error
     options = replace(options, backoff=worker.options.backoff, session=worker.options.session)
     return Assignment(worker, sources, options, kind)
+
+
+def _know(answered: dict[Any, Any], worker: Worker[Any]) -> None:
+    """Have a process try the host first that has answered the program: another one may be dark."""
+    if answered:
+        worker.store.driver.answered.update(answered)  # type: ignore[attr-defined]
 
 
 def _facts(worker: Worker[Any]) -> str:

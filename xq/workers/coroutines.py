@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from xq.core.kinds import R
-from xq.database.callers import ENDS, Callers
+from xq.database.callers import ENDS, Callers, begun
 from xq.engine.named import LOCKED
 from xq.runtime.turns import soon
 from xq.workers.attempt import WorkerJob
@@ -95,7 +95,7 @@ class Coroutines(Pool):
             raise first from None
         finally:
             if self._store.has_threads:  # a call may be running, whose coroutine was cancelled
-                await asyncio.get_running_loop().run_in_executor(None, self._end)
+                await asyncio.wrap_future(begun(self._end))  # no executor's thread, for which the exit waits
             else:
                 self._end()
 

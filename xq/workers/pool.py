@@ -15,6 +15,7 @@ from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError, Error, is_integer, shown
 from xq.core.machine import READY
 from xq.runtime.lease import Heartbeat
+from xq.workers.attempt import Stop
 from xq.workers.attempts import Attempts
 from xq.workers.options import USUAL, Options
 from xq.workers.worker import POLL_EVERY, TaskSource, Worker
@@ -102,7 +103,7 @@ class Program:
         default_factory=SimpleQueue
     )  # for its main thread; None: end
     has_lost_parent: Callable[[], bool] = lambda: False
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: Stop = field(default_factory=Stop)
     errors: list[BaseException] = field(default_factory=list)  # those that have ended workers
 
 

@@ -19,11 +19,12 @@ from multiprocessing.connection import wait
 from typing import Any, NoReturn
 
 from xq.core import time
+from xq.core.ending import GRACE, Late, left
 from xq.core.errors import ConfigurationError, Error, NotInstalled, in_line
 from xq.core.machine import TAKEN
 from xq.core.values import Key, Taken
 from xq.database.database import Database
-from xq.workers.attempt import Attempt, WorkerJob
+from xq.workers.attempt import Attempt, Stop, WorkerJob
 from xq.workers.attempts import Attempts
 from xq.workers.child import FORKED, LOST, PASSED_ON, RETURNED, RUNS, UNFIT, Launch, SharedMemory, ToParent, program_of
 from xq.workers.outcomes import ProcessDied
@@ -33,7 +34,6 @@ from xq.workers.worker import POLL_EVERY
 log = logging.getLogger("xq")
 
 LONGEST_KEY, OTHERS = 4096, 256  # bytes in shared memory: a task has less; each other in a batch
-GRACE = 5.0  # seconds after a second signal for which the database may take to get the tasks back
 KILLED = {  # why the parent kills a process
     "signal": "by a second signal: what it works on is released",
     "timeout": "as its function runs past its timeout",
@@ -93,7 +93,7 @@ def exit_by(name: str) -> NoReturn:
 class Child:
     """A worker process, and what this one, its parent, leases for it."""
 
-    def __init__(self, launch: Launch, stop: threading.Event) -> None:
+    def __init__(self, launch: Launch, stop: Stop) -> None:
         worker, options = launch.part.worker, launch.part.options
         self.launch = launch
         self.worker = worker
@@ -242,7 +242,10 @@ class Child:
             self._context.copy().run(self._clean_up)
         except Exception as error:
             told = "the tasks of worker process %d come back when its session has ended: %s"
-            log.warning(told, self.process.pid, in_line(error))
+            if (stop := self.attempts.calls.stop).is_set() and self.worker.store.may_pass(error):
+                stop.note(log, error)
+            else:
+                log.warning(told, self.process.pid, in_line(error))
             self.session.release()  # else it does not end as long as this process lives
         finally:
             self.session.sessions.leaving.discard(self.session.uuid)
@@ -261,9 +264,8 @@ class Child:
                     if job.begun and self.killed_by != "signal":
                         self._fail(attempt, job)
                     else:
-                        if job.begun:
+                        if attempts._give_back(attempt, called=False) is not None and job.begun:
                             log.warning("released task %s, which was being worked on", calls.key(attempt.taken))
-                        attempts._give_back(attempt, called=False)
                 attempts.heart.remove(job)  # only now: a function that is called after a failure may take long
             self.session.release()
             event = "died" if self.process.exitcode and self.killed_by != "signal" else "release"
@@ -304,9 +306,8 @@ class Processes:
         self._crashes: deque[float] = deque(maxlen=CRASHES)
         self._signals: list[str] = []
         self._error: Exception | None = None  # that ends the program
-        self._exits_at = math.inf  # the monotonic time at which nothing is waited for any more, after a second signal
         self._tells_at = math.inf  # the monotonic time at which the log says that a fork still waits
-        self._stop = threading.Event()  # set by the first signal
+        self._stop = Stop()  # set by the first signal
         self._woken, self._waker = multiprocessing.Pipe(duplex=False)  # by a signal, or by a thread that ends
         os.set_blocking(self._waker.fileno(), False)
 
@@ -330,6 +331,8 @@ class Processes:
         if self._error is not None:
             raise self._error
         if len(self._signals) > 1:
+            if self._work:
+                self._stop.note(log, Late("it does not answer"))
             exit_by(self._signals[1])
         return self._signals[0] if self._signals else ""
 
@@ -337,7 +340,7 @@ class Processes:
     def _works(self) -> bool:
         """Whether threads call the database, and are waited for."""
         self._work = [each for each in self._work if each.is_alive()]
-        return bool(self._work) and time.monotonic() < self._exits_at
+        return bool(self._work) and (len(self._signals) < 2 or left() > 0)
 
     def _wait(self) -> None:
         now = time.monotonic()
@@ -427,5 +430,5 @@ class Processes:
         self._signals.append(name)
         self._stop.set()
         if again:
-            self._exits_at = time.monotonic() + GRACE
+            left(ends=True)
         os.write(self._waker.fileno(), b"\0")

@@ -18,9 +18,11 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from xq.core.ending import Late, left, within
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
 from xq.core.machine import READY, TAKEN
 from xq.core.values import Key
+from xq.database.callers import begun
 from xq.database.database import Database
 from xq.database.process import this_process
 from xq.runtime.lease import Heartbeat
@@ -183,6 +185,8 @@ def run_assignments(assignments: Sequence[Assignment], until_empty: bool, max_ta
         running = Running(assignments, Program(until_empty, budget))
 
         def handle(name: str, again: bool) -> None:
+            if again:
+                left(ends=True)
             running.stop(name)
             if again:
                 exit_by(name)
@@ -313,8 +317,12 @@ class Running:
         if not next(self._stops):
             self._end(why)
             return
-        for pool in self._pools:
-            pool.release_all()
+        try:
+            with within(left()):
+                for pool in self._pools:
+                    pool.release_all()
+        except Late as error:
+            self._program.stop.note(self._log, error)
 
     def _end(self, why: str) -> None:
         if not self._program.stop.is_set():
@@ -360,7 +368,7 @@ class Running:
             try:
                 await asyncio.wait([ended])
             except asyncio.CancelledError:
-                await asyncio.to_thread(self.stop)
+                await asyncio.wait([asyncio.wrap_future(begun(self.stop))], timeout=left())
             raise
         self.join()
 

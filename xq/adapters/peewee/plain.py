@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,15 +63,15 @@ class _Columns(SqliteMetadata):
 
 
 @contextmanager
-def _connected(where: str) -> Iterator[pw.Database]:
-    """Connect to a URL's database for the block. Raises Error for a database error, and without the file."""
+def _connected(where: str, keep: bool = False) -> Iterator[pw.Database]:
+    """Connect to a URL's database for the block, or longer. Raises Error for a database error, and without the file."""
     found = urls.database(where)
     file = str(found.database)
     if isinstance(found, pw.SqliteDatabase) and not (file.startswith((":memory:", "file:")) or Path(file).exists()):
         raise Error(f"there is no file {shown(file)}")  # SQLite would make an empty one
     if isinstance(found, pw.PostgresqlDatabase):
         found.get_primary_keys = partial(_key_of, found)  # type: ignore[method-assign]
-    with database_errors(), found.connection_context():
+    with database_errors(), nullcontext(found.connect()) if keep else found.connection_context():
         yield found
 
 
@@ -128,12 +128,12 @@ def twin_of(where: str, table: str, queue: Queue[Any]) -> Queue[Any]:
         return _queue(installed(found).get(table) or record, table, model)
 
 
-def queues_of(where: str) -> tuple[pw.Database, list[Queue[Any]], dict[str, str]]:
+def queues_of(where: str, keep: bool = False) -> tuple[pw.Database, list[Queue[Any]], dict[str, str]]:
     """Return a URL's database, its installed queues, and why others are left out, by table name.
 
-    Tubes are not among them. Raises BadValue, Error.
+    Tubes are not among them. `keep`: its connection stays open. Raises BadValue, Error.
     """
-    with _connected(where) as found:
+    with _connected(where, keep) as found:
         queues, left_out = [], {}
         for table, record in installed(found).items():
             if table.startswith(f"{TUBES}_"):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 import peewee as pw
+from playhouse import pool
 
 from xq.core.errors import BadValue, ConfigurationError
+from xq.drivers import SERVERS
 
 SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*")  # in a URL
 OF_SQLALCHEMY = re.compile(r"^(sqlite|postgresql|mysql|mariadb)\+(?!pool:)\w+(?=:)")  # a scheme with a driver
@@ -42,14 +45,41 @@ def database(where: str) -> pw.Database:
     if needed and find_spec(needed) is None:
         raise ConfigurationError(f"{url} needs {needed}: pip install '.[{extra}]' in the checkout of xq")
     try:
+        if extra == "postgres" and "," in (hosts := place.partition("/")[0].rpartition("@")[2]):
+            from psycopg.conninfo import conninfo_to_dict
+
+            parameters = {**parameters, **conninfo_to_dict(f"postgresql://{hosts}")}
+            where = where.replace(hosts, "several", 1)
         known = where.replace(scheme, scheme.replace("mariadb", "mysql"), 1)
         found: pw.Database = db_url.connect(known, **parameters)
-        return found
-    except (RuntimeError, ValueError):  # the message may contain the password
+    except Exception:  # the message may contain the password
         raise BadValue(
             f"write sqlite:///app.db, postgresql://user@host:port/name or mariadb://...: {url} names no database"
             + ("; if the password has one of / ? # [ ], give a database of Peewee's" if "@" in where else "")
         ) from None
+    if isinstance(found, pw.PostgresqlDatabase):
+        found._adapter = _Psycopg()  # type: ignore[attr-defined]
+    elif isinstance(found, pw.MySQLDatabase):
+        found.__class__ = _PooledMySQL if isinstance(found, pool.PooledMySQLDatabase) else _MySQL
+    return found
+
+
+class _Psycopg(pw.Psycopg3Adapter):
+    """Connects with the limits of xq's own connections."""
+
+    def connect(self, db: pw.Database, **parameters: Any) -> Any:
+        return SERVERS["postgres"].reach(partial(super().connect, db), parameters)
+
+
+class _MySQL(pw.MySQLDatabase):
+    """Connects with the limits of xq's own connections."""
+
+    def _connect(self) -> Any:
+        return SERVERS["mariadb"].connect({"database": self.database, **self.connect_params})
+
+
+class _PooledMySQL(pool.PooledMySQLDatabase, _MySQL):
+    """The same, in a pool."""
 
 
 def without_password(where: str) -> str:

@@ -144,6 +144,12 @@ OF_POSTGRES = {  # libpq's parameter -> the Java driver's
     "connect_timeout": "connectTimeout",
 }
 
+LIMITS: Mapping[str, Mapping[str, str]] = {  # as those of the drivers of Python, as far as Java's have them
+    "sqlite": {},
+    "postgres": {"connectTimeout": "3", "tcpKeepAlive": "true"},
+    "mariadb": {"connectTimeout": "3000", "tcpKeepIdle": "2", "tcpKeepInterval": "2", "tcpKeepCount": "3"},
+}
+
 
 def _sqlite(parameters: Mapping[str, Any]) -> str:
     path = parameters["database"]
@@ -180,7 +186,7 @@ def reached(address: Address) -> dict[str, str]:
     """Return the options with which Java's driver connects. Raises ConfigurationError if it cannot."""
     parameters = address.parameters
     options = {"url": URLS[address.engine](parameters), "driver": DRIVERS[address.engine]}
-    known = {"user": parameters.get("user"), "password": address.password}
+    known = {"user": parameters.get("user"), "password": address.password, **LIMITS[address.engine]}
     if address.engine == "sqlite":
         known["busy_timeout"] = str(round(1000 * parameters["timeout"]))
     return options | {name: value for name, value in known.items() if value is not None}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from inspect import signature
 from typing import Any
 from uuid import UUID
@@ -22,6 +22,7 @@ from xq.core.connections import Driver
 from xq.core.errors import ConfigurationError, shown
 from xq.core.kinds import ErrorKind, Row
 from xq.drivers import DRIVERS
+from xq.drivers.base import BaseDriver
 from xq.drivers.mariadb import COLLECTIONS, Pymysql
 from xq.drivers.postgres import OLDEST, Psycopg
 from xq.drivers.sqlite import Sqlite3
@@ -98,7 +99,8 @@ def engine_beside(engine: AsyncEngine) -> sa.Engine:
         arguments, parameters = parameters_of(given)
         parameters = translated(parameters)
         _tell(dialect, record, arguments, parameters)
-        return dialect.connect(*arguments, **parameters)
+        connect, server = partial(dialect.connect, *arguments), SYNCHRONOUS[driver]
+        return server.reach(connect, parameters) if isinstance(server, BaseDriver) else connect(**parameters)
 
     def connected(raw: Any, record: object) -> None:  # the application's SET search_path, say, or PRAGMA
         mode = SYNCHRONOUS[driver].autocommit(raw, True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from xq.core.errors import BadValue
 from xq.core.kinds import Field
+from xq.drivers import SERVERS
 from xq.pipeline.frames import ARRAY, is_beyond
 from xq.pipeline.scan import Checkpoint, Extracted, Part
 from xq.pipeline.sql.readers import ROWS, ExtractReader
@@ -58,9 +59,10 @@ class PostgresReader(ExtractReader):
         known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}  # the others are psycopg's own
         given = {**self.address.parameters, **self.address.secrets, "password": self.address.password}
         where = {name: value for name, value in given.items() if name in known and value is not None}
+        where = SERVERS["postgres"].limited(where) | {"client_encoding": "utf8"}
 
         def read(part: Part) -> Iterator[Any]:
-            with dbapi.connect(conninfo.make_conninfo(**where | {"client_encoding": "utf8"})) as connection:
+            with dbapi.connect(conninfo.make_conninfo(**where)) as connection:
                 with connection.cursor() as cursor:
                     cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                     sql = self._select(connection, columns, part)
