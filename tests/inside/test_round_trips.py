@@ -298,7 +298,7 @@ take, 250 groups are dirty                     2/2/2        9/9/4
 take, 250 delayed tasks are due                3/3/3        10/10/5
 take, 250 tasks have expired                   7/7/7, none  35/35/20, none
 take, 250 before it in its group have expired  3/3/3        22/22/17
-take, 250 sessions are dead                    31/31/16     33/33/18
+take, 250 sessions are dead                    25/25/16     27/27/18
 """,
     "mariadb": """
                                                timers         and utube
