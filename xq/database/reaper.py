@@ -52,9 +52,11 @@ class Reaper:
         if self._last(name) < unless_since and self._running.acquire(timeout=LONGEST):
             try:
                 if self._last(name) < unless_since:
-                    self._others = self._reap(name, of)
+                    try:
+                        self._others = self._reap(name, of)
+                    finally:
+                        self._at[name] = time.monotonic()
             finally:
-                self._at[name] = time.monotonic()
                 self._running.release()
         return self._others
 
