@@ -744,7 +744,8 @@ def test_processes_that_take_nothing_in_the_second_after_the_first_look_are_no_p
     queue = make({}).xq
     queue.put_many(tasks(3))
     queue.ack(queue.take())
-    pause = SimpleNamespace(sleep=lambda n: queue.ack(queue.take()) if takes else queue.clock.tick(n))
+    sleeps = lambda n: queue.ack(queue.take()) if takes else queue.clock.tick(n)  # noqa: E731
+    pause = SimpleNamespace(sleep=sleeps, monotonic=time.monotonic)
     monkeypatch.setattr("xq.operators.inspection.time", pause)
     state, told = queue.health()
     assert (state, "none was taken for 1 s" in told) == (("healthy", False) if takes else ("unknown", True))
