@@ -6,7 +6,7 @@ VENV   ?= .venv-$(notdir $(PYTHON))
 endif
 PYTHON ?= python3 python3.11 python3.12 python3.13 python3.14
 VENV   ?= .venv
-NEWEST  = $(if $(filter command,$(firstword $(origin PYTHON))),$(PYTHON),python3.15 python3.14 python3.13 python3.12 python3)
+NEWEST  = $(if $(filter command%,$(origin PYTHON)),$(PYTHON),python3.14 python3.13 python3.12 python3)
 BIN     = $(VENV)/bin
 
 # Which extras are installed is remembered in a file's name, so each target asks for what it needs and no more.
