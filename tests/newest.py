@@ -61,7 +61,9 @@ def main(arguments: Sequence[str]) -> None:
     found, passed = {"Python": sys.version.split()[0], "SQLite": sqlite3.sqlite_version}, 0
     for database, words in SUITES.items():
         if kind := KINDS.get(database):
-            os.environ[kind.VARIABLE], number = newest(kind)
+            folders = where.split(os.pathsep) if (where := os.environ.get(kind.VARIABLE)) else kind.folders()
+            folder, number = newest(kind, folders)
+            os.environ[kind.VARIABLE] = os.pathsep.join([folder, *folders])  # Debian has MariaDB in two folders
             if reason := kind.missing():
                 print(f"nothing on {kind.NAME}: {reason}")
                 continue
@@ -78,9 +80,8 @@ def main(arguments: Sequence[str]) -> None:
         print(f"all passed: {found}")
 
 
-def newest(kind: type[Server]) -> tuple[str, str]:
+def newest(kind: type[Server], folders: Sequence[str]) -> tuple[str, str]:
     """Return the folder of the newest server of a kind, and its version; empty texts when there is none."""
-    folders = [named] if (named := os.environ.get(kind.VARIABLE)) else kind.folders()
     programs = [Path(folder, name) for folder in folders for name in kind.SERVES]
     return max(
         ((str(path.parent), version_of(path)) for path in programs if path.is_file()),
