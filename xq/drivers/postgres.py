@@ -124,7 +124,7 @@ class Psycopg(BaseDriver):
         """Send the statements of the block together: as one transaction, if none is open and they begin none."""
         with connection.pipeline():
             if connection in self.brief and connection.pgconn.transaction_status == 0:
-                connection.execute("SELECT set_config('lock_timeout', '1s', true)")  # until the transaction ends
+                connection.execute(self.brief[connection])
             yield
 
     def admitted(self, cursor: Callable[[], Any], turn: Sent, look: Sent, then: Sent) -> list[Row]:

@@ -39,7 +39,7 @@ class ServerLanguage(Language):
         if number == driver.number(connection):
             store.execute(self.session_sql.briefly)
         elif driver.batching == "pipeline":  # a pooler lends it to others, too
-            driver.brief.add(connection)
+            driver.brief[connection] = f"SELECT 1 WHERE TRUE{self.briefly}"
 
     def liveness(self, store: Connections) -> SessionConnection:
         return SessionConnection(store.connector(), self.session_sql)
