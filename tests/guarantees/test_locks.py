@@ -11,6 +11,7 @@ import peewee as pw
 import pytest
 
 from tests.conftest import SERVERS
+from tests.contract.test_alerts import BEFORE, check
 from tests.factories import task
 from tests.steps import PATIENCE, STUCK, Work, another_process, eventually, is_exact, processes, state, waiter
 from tests.support.console import visitor
@@ -169,3 +170,12 @@ def test_health_the_doctor_the_console_and_metrics_name_the_table_and_the_lock(t
         assert (page.status_code, console.get("/q/free").status_code) == (503, 200)
         assert "the table task is locked by " in console.get("/").text
     assert "locked" not in eventually(lambda: Task.xq.health()).sentence
+
+
+def test_a_lock_that_lasts_makes_its_alert_fire_and_no_other(two, shared_db, tmp_path):
+    metrics, free = Metrics([queue.xq for queue in two], fresh_for=0), range(BEFORE)
+    scrapes = [metrics.scrape()[0].decode() for _ in free]  # one a minute, for Prometheus
+    check(tmp_path, [*scrapes, *scrapes], "")
+    with locked(shared_db):
+        scrapes += [metrics.scrape()[0].decode() for _ in free]
+    check(tmp_path, scrapes, "XqLocked")
