@@ -120,6 +120,10 @@ PLACES: Mapping[str, tuple[set[str], ...]] = {
     "contract/test_bad_values.py": (SQLITE, set(), SQLITE | {"memory"}),  # most is refused before a database is asked
     "contract/test_tubes_bad_values.py": (SQLITE, set(), SQLITE | {"memory"}),
     "contract/test_connections.py": (SQLITE, ALL),  # MariaDB has ways of its own
+    "contract/test_after.py": (SQLITE, ALL),
+    "contract/test_fair.py": (SQLITE, ALL),
+    "contract/test_groups.py": (SQLITE, ALL),
+    "contract/test_rate.py": (SQLITE, ALL),
     "contract/test_databases.py": (SQLITE, ALL),
     "contract/test_servers_fail.py": (SQLITE, ALL),
     "contract/test_time.py": (SQLITE, ALL),
