@@ -33,7 +33,7 @@ endif
 
 # Tests run in lanes: processes side by side, each with servers of its own. On a RAM disk, where there is one of 4 GiB,
 # they take half of the time; what a test leaves there when it fails is in the folder that its report names.
-LANES ?= 2
+LANES ?= 3
 RAM   := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4194304 { print "/dev/shm" }')
 PYTEST = $(if $(RAM),TMPDIR=$${TMPDIR:-$(RAM)} )$(BIN)/python -m pytest -n $(LANES) --dist worksteal
 # A test that hangs ends after 120 s (pyproject.toml); some of those of `make test-long` take longer than that.
@@ -77,11 +77,10 @@ gate: ## what must pass before commits are handed in: .ci/run on a fresh clone o
 	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES CI=true bash .ci/run </dev/null && \
 	git rev-parse HEAD >"$$passed" && rm -rf "$$clone" && cat "$$passed" || { echo "see $$clone"; exit 1; }
 
-test-all: $(if $(DB)$(ARGS),test,test test-rest test-more) ## test, test-rest and test-more, 17 minutes
+test-all: $(if $(DB)$(ARGS),test,test test-rest test-more wheel-test) ## test, test-rest and test-more, 17 minutes
 
 test-rest: $(TEST) ## what else must pass before a change lands: most of the contract on the servers, the documents
 	$(PYTEST) $(call TIERS,rest) $(ARGS)
-	@$(MAKE) --no-print-directory wheel-test ARGS=
 
 test-more: $(TEST) ## what make gate has no time for
 	$(PYTEST) $(call TIERS,more) $(ARGS)

@@ -189,7 +189,7 @@ def test_in_a_forked_child_each_database_is_reset_even_if_another_fails(tmp_path
     assert program.exitcode == 0
 
 
-def test_a_process_that_forks_while_its_maintenance_thread_connects_has_no_connection_to_the_file(tmp_path, monkeypatch):
+def test_a_process_that_is_forked_while_its_maintenance_thread_connects_has_no_connection_to_it(tmp_path, monkeypatch):
     class Job(xq.Task):
         class Meta:
             database = pw.SqliteDatabase(tmp_path / "app.db")

@@ -116,7 +116,7 @@ class Duties:
             time.sleep(0.001)
 
     def _is_apart(self) -> bool:
-        """Return whether the thread is between two cycles and has no connection. A cycle that has begun may open one."""
+        """Return whether the thread has no connection and is between two cycles: one that has begun may connect."""
         if between := self.working.acquire(blocking=False):
             between = self._connection is None
             self.working.release()
