@@ -8,6 +8,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -66,10 +67,12 @@ class _Answers(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         has_decrypted = getattr(self._end, "pending", int)
-        while not has_decrypted() and not self._readable.poll(SILENCE * 1000):
+        while True:
+            with suppress(TimeoutError):  # a part of a record of TLS has come
+                if has_decrypted() or self._readable.poll(SILENCE * 1000):
+                    return int(self._end.recv_into(buffer))
             if self._end.fileno() < 0 or not self._is_there():
                 raise TimeoutError(f"no answer for {SILENCE:g} s, and none to a new connection")
-        return int(self._end.recv_into(buffer))
 
 
 def as_transaction(sql: str) -> str:
@@ -215,8 +218,9 @@ class Pymysql(BaseDriver):
 
     def reach(self, connect: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
         made = connect(**self.limited(parameters))
-        made._read_timeout = parameters.get("read_timeout")
-        if made._read_timeout is None:
+        by_tls = SILENCE if hasattr(made._sock, "pending") else None  # pymysql sets it anew for each read
+        made._read_timeout = parameters.get("read_timeout", by_tls)
+        if parameters.get("read_timeout") is None:
             made._rfile.close()
             made._rfile = io.BufferedReader(_Answers(made._sock, partial(self._answers, connect, parameters)))
         for option in OPTIONS.keys() & vars(socket).keys() if not made.unix_socket else ():
