@@ -211,7 +211,7 @@ def test_a_process_that_is_forked_while_its_maintenance_thread_connects_has_no_c
     monkeypatch.setattr(database.store, "connect_unpooled", connect_and_wait)
     Job.take()
     assert connects.wait(PATIENCE)
-    assert (duties := database.duties)
+    duties: Any = database.duties
     monkeypatch.setattr(duties, "fork", fork)
     program = forked(db, lambda: os._exit(duties._connection is not None))
     program.join(PATIENCE)

@@ -258,9 +258,12 @@ class Inspection:
 
     # the queue as a whole
 
-    def check_lock(self) -> None:
-        """Raise Locked if the table has not answered for LOOK seconds: any other look would wait for the lock."""
-        dialect, end = self.executor.open(installed=False).dialect, time.monotonic() + LOOK
+    def check_lock(self, until: float = 0.0) -> None:
+        """Raise Locked if the table has not answered for LOOK seconds: any other look would wait for the lock.
+
+        `until`: the monotonic time at which several looks together have waited for long enough.
+        """
+        dialect, end = self.executor.open(installed=False).dialect, until or time.monotonic() + LOOK
         while found := dialect.locked_by(self.executor.store):
             if time.monotonic() > end:
                 raise Locked(dialect.source.name, found)
