@@ -37,7 +37,7 @@ PINS    = -c constraints.txt
 
 # Tests run in lanes: processes side by side, each with servers of its own. On a RAM disk, where there is one of 4 GiB,
 # they take half of the time; what a test leaves there when it fails is in the folder that its report names.
-LANES ?= 2
+LANES ?= 3
 RAM   := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4194304 { print "/dev/shm" }')
 PYTEST = $(if $(RAM),TMPDIR=$${TMPDIR:-$(RAM)} )$(BIN)/python -m pytest -n $(LANES) --dist worksteal
 # A test that hangs ends after 120 s (pyproject.toml); some of those of `make test-long` take longer than that.
@@ -70,22 +70,21 @@ demo: $(DEMO) ## a first look: run examples/demo.py, have Spark report on that r
 
 environment: $(LINT) ## what the tests and lint need, installed
 
-test: $(TEST) ## the tests to run before each commit, 2 to 4 minutes
+test: $(TEST) ## the tests to run before each commit, less than 7 minutes
 	$(PYTEST) $(call TIERS,test) $(ARGS)
 	$(call ON_SQLALCHEMY,test)
 
-gate: ## what must pass before commits are handed in: .ci/run on a fresh clone of HEAD, 9 minutes
+gate: ## what must pass before commits are handed in: .ci/run on a fresh clone of HEAD, 16 minutes
 	@git status --short | sed 's/^/not committed, so not in the gate: /'
 	@passed=`git rev-parse --absolute-git-dir`/gate && clone=`mktemp -d "$${TMPDIR:-/tmp}/xq-gate-XXXXXX"` && \
 	git clone -q . "$$clone" && cd "$$clone" && \
 	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES CI=true bash .ci/run </dev/null && \
 	git rev-parse HEAD >"$$passed" && rm -rf "$$clone" && cat "$$passed" || { echo "see $$clone"; exit 1; }
 
-test-all: $(if $(DB)$(ARGS),test,test test-rest test-more) ## test, test-rest and test-more, 15 minutes
+test-all: $(if $(DB)$(ARGS),test,test test-rest test-more wheel-test) ## test, test-rest and test-more, 17 minutes
 
 test-rest: $(TEST) ## what else must pass before a change lands: most of the contract on the servers, the documents
 	$(PYTEST) $(call TIERS,rest) $(ARGS)
-	@$(MAKE) --no-print-directory wheel-test ARGS=
 
 test-more: $(TEST) ## what make gate has no time for
 	$(PYTEST) $(call TIERS,more) $(ARGS)

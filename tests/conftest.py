@@ -114,22 +114,22 @@ PLACES: Mapping[str, tuple[set[str], ...]] = {
     "guarantees": (ALL,),
     "guarantees/test_silence.py": (set(), set(), ALL),  # three minutes
     "guarantees/test_steps.py": (SQLITE, ALL),
-    "contract": (SQLITE, ALL),
-    "contract/core": (set(SHARED), ALL),
-    "contract/test_bad_values.py": (SQLITE, SQLITE | {"memory"}),  # most is refused before a database is asked
-    "contract/test_tubes_bad_values.py": (SQLITE, SQLITE | {"memory"}),
-    "contract/test_act.py": (SQLITE, FAST, ALL),
-    "contract/test_cli.py": (SQLITE, FAST, ALL),
-    "contract/test_console.py": (SQLITE, FAST, ALL),
-    "contract/test_find.py": (SQLITE, FAST, ALL),
-    "contract/test_names.py": (SQLITE, FAST, ALL),
-    "contract/test_put.py": (SQLITE, FAST, ALL),
-    "contract/test_schedules.py": (SQLITE, FAST, ALL),
-    "contract/test_statuses.py": (SQLITE, FAST, ALL),
-    "contract/test_tubes.py": (SQLITE, FAST, ALL),
-    "contract/test_upgrade.py": (SQLITE, FAST, ALL),
-    "contract/test_workers.py": (SQLITE, FAST, ALL),
+    "guarantees/test_views.py": (set(), ALL),
+    "contract": (SQLITE, FAST, ALL),
+    "contract/core": (FAST, ALL),
+    "contract/test_bad_values.py": (SQLITE, set(), SQLITE | {"memory"}),  # most is refused before a database is asked
+    "contract/test_tubes_bad_values.py": (SQLITE, set(), SQLITE | {"memory"}),
+    "contract/test_connections.py": (SQLITE, ALL),  # MariaDB has ways of its own
+    "contract/test_after.py": (SQLITE, ALL),
+    "contract/test_fair.py": (SQLITE, ALL),
+    "contract/test_groups.py": (SQLITE, ALL),
+    "contract/test_rate.py": (SQLITE, ALL),
+    "contract/test_databases.py": (SQLITE, ALL),
+    "contract/test_servers_fail.py": (SQLITE, ALL),
+    "contract/test_time.py": (SQLITE, ALL),
+    "contract/test_transactions.py": (SQLITE, ALL),
     "django": (SQLITE,),
+    "django/test_random_calls.py": (set(), SQLITE),
     "django/test_round_trips.py": (SQLITE, FAST, ALL),
     "django/test_tenants.py": (set(), ALL),  # half a minute of migrations
     "explore": (FAST, FAST, ALL),
@@ -140,6 +140,7 @@ PLACES: Mapping[str, tuple[set[str], ...]] = {
     "sqlalchemy": (SQLITE, FAST, ALL),
     "project/test_docs.py": (set(), SQLITE),
     "spark/core": (SQLITE,),
+    "spark/core/test_round_trip.py": (set(), SQLITE),
 }
 # The same for the tests that are run on models of SQLAlchemy (--orm=sqlalchemy).
 ON_SQLALCHEMY: Mapping[str, tuple[set[str], ...]] = {

@@ -68,6 +68,7 @@ class Proxy:
         self._orders: list[tuple[Callable[[], None], Future[None]]] = []
         self._called, self._call = socket.socketpair()
         self._over = False
+        self._halves = self._stands = False
         self._selector = selectors.DefaultSelector()
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
 
@@ -123,6 +124,10 @@ class Proxy:
         """Accept connections again: another machine has the address. Those of before have vanished for good."""
         self._listener.setsockopt(socket.SOL_SOCKET, NO_FILTER, 0)
 
+    def stand(self) -> None:
+        """Forward half of what a server sends next, and then nothing more; all connections stay open."""
+        self._halves = True
+
     # its thread
 
     def _do(self, what: Callable[[Connection], object], which: Any) -> None:
@@ -170,6 +175,10 @@ class Proxy:
     def _forward(self, connection: Connection, end: socket.socket) -> None:
         try:
             data = end.recv(CHUNK)
+            if self._stands and data:
+                return
+            if self._halves and end is connection.server:
+                data, self._stands = data[: len(data) // 2], True
             if not data or connection.is_cut_by(end):
                 self._cut(connection, reset=bool(data))
             else:

@@ -489,7 +489,7 @@ class MariaReplica(MariaDB):
 
 
 class PgBouncer(Postgres):
-    """A pool in front of a Postgres, which speaks like one; settings are those of PgBouncer."""
+    """A pool in front of a Postgres, or of a proxy, which speaks like one; settings are those of PgBouncer."""
 
     NAME, PACKAGE = "PgBouncer", "pgbouncer"
     VARIABLE = "XQ_PGBOUNCER_BIN"
@@ -498,7 +498,7 @@ class PgBouncer(Postgres):
     SETTINGS, FAST, WELCOME = {}, {}, ()
     ADMINISTRATOR = (Server.USER, "postgres")
 
-    def __init__(self, behind: Server, **settings: Any) -> None:
+    def __init__(self, behind: Any, **settings: Any) -> None:
         super().__init__(**settings)
         self._behind = behind
 
@@ -509,9 +509,19 @@ class PgBouncer(Postgres):
     def _making(self) -> list[str]:
         return [self.program("pgbouncer"), "--version"]  # it has no data
 
+    def switch(self, behind: Any) -> None:
+        """Have it lead to another server."""
+        self._behind = behind
+        self._command()
+        self.tell("RELOAD")
+
+    def tell(self, command: str) -> None:
+        self.run(command, "pgbouncer")
+
     def _command(self) -> list[str]:
         behind = f"* = host={self._behind.host} port={self._behind.port} user={self.USER}"
         where = {"listen_addr": self.host, "listen_port": self.port, "auth_type": "any", "unix_socket_dir": ""}
+        where["admin_users"] = self.USER
         settings = [f"{name} = {value}" for name, value in (where | self.settings).items()]
         (self.folder / "ini").write_text("\n".join(["[databases]", behind, "[pgbouncer]", *settings]))
         return [self.program("pgbouncer"), str(self.folder / "ini")]

@@ -13,7 +13,7 @@ from tests.factories import task
 from tests.steps import another_process, elsewhere, is_exact, next_release, waiter
 
 UTUBE = {"utube": {"n": 1, "of": {"b": 2}}}
-MANY = 5_000
+MANY = 2_000
 RATE = {"rate": {"limit": "1/h", "by": "utube", "of": {"b": "2/h"}}}
 
 

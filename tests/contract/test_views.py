@@ -11,8 +11,6 @@ import pytest
 
 import xq
 from tests.conftest import Maker
-from tests.factories import task
-from tests.steps import eventually, put_late
 
 WORDS = ["put", "taken", "done", "buried", "killed", "expired"]
 
@@ -66,32 +64,6 @@ def test_the_events_say_when_from_where_to_where_and_how_long(make, queue):
 
 def quoted(make):
     return "`key`" if isinstance(make.db, pw.MySQLDatabase) else '"key"'
-
-
-def test_a_read_on_from_the_last_position_has_each_row_once_however_late_it_is_committed(make_live):
-    if isinstance(make_live.db, pw.MySQLDatabase):
-        pytest.skip("MariaDB's views have no position")
-    Task = make_live({"history": True})
-    Task.xq.install(views=True)
-    seen, last = list[int](), 0
-
-    def read() -> int:
-        nonlocal last
-        new = rows(make_live, f"SELECT id, position FROM task_xq_events WHERE position > {last} ORDER BY position, id")
-        seen.extend(id for id, _ in new)
-        last = max([last, *(position for _, position in new)])
-        return len(new)
-
-    Task.put(task())
-    assert eventually(read)
-    if not isinstance(make_live.db, pw.SqliteDatabase):  # which has one writer
-        with put_late(Task) as commit:
-            Task.put(task())
-            assert read() == 0
-            commit()
-    Task.put(task())
-    assert eventually(lambda: read() >= 0 and len(seen) == Task.select().count())
-    assert sorted(seen) == [id for (id,) in rows(make_live, "SELECT id FROM task_xq_events ORDER BY id")]
 
 
 def test_each_hour_has_the_numbers_of_its_tubes(make, queue):

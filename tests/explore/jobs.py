@@ -31,8 +31,24 @@ LINES = {**PROGRAMS, **STATES}
 LATER = 30.0  # seconds from the beginning of each program to its recovery
 
 
+WORLDS: dict[str, World] = {}
+
+
+def prepared(address: Address, features: Any) -> World:
+    if (key := repr((address, features))) not in WORLDS:
+        WORLDS[key] = World(address, features)
+    return WORLDS[key]
+
+
+def prepare(job: str, address: Address, name: str, **_: Any) -> None:
+    """Make a job's queue before the fork, without a connection: the job begins with a copy of it."""
+    if job != "play":
+        prepared(address, (LINES[name].then if job == "recover" else None) or LINES[name].features)
+
+
 def opened(address: Address, call: Any, ledger: str = os.devnull, then: Any = None) -> World:
-    world = World(address, then or call.features, ledger)
+    world = prepared(address, then or call.features)
+    world.ledger = Path(ledger)
     call.opens(world)
     return world
 
@@ -84,4 +100,4 @@ def recover(address: Address, name: str, ledger: str) -> dict[str, Any]:
 if __name__ == "__main__":
     logging.disable()
     install()
-    serve({"make": make, "run": run, "recover": recover, "play": play})
+    serve({"make": make, "run": run, "recover": recover, "play": play}, prepare)

@@ -40,14 +40,15 @@ class Zygote:
         self._process.communicate()
 
 
-def serve(jobs: dict[str, Callable[..., Any]]) -> None:
-    """Run jobs until stdin ends."""
+def serve(jobs: dict[str, Callable[..., Any]], prepare: Callable[..., None]) -> None:
+    """Run jobs until stdin ends. `prepare` makes what a job begins with."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # a job may print: the answers have the other descriptor
     gc.collect()
     gc.freeze()
     for line in sys.stdin:
         name, given = json.loads(line)
+        prepare(name, **given)
         reader, writer = os.pipe()
         if not (pid := os.fork()):
             signal.alarm(STUCK)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import peewee as pw
 import pytest
 
 from tests.conftest import SERVERS
+from tests.contract.test_alerts import BEFORE, check
 from tests.factories import task
 from tests.steps import PATIENCE, STUCK, Work, another_process, eventually, is_exact, processes, state, waiter
 from tests.support.console import visitor
 from xq import serve
 from xq.metrics import Metrics
+from xq.operators.inspection import LOOK
 
 pytestmark = pytest.mark.parametrize("shared_db", list(SERVERS), indirect=True)
 LOCKED = "does not answer, and other queues do not wait for it: locked by "
@@ -169,3 +171,31 @@ def test_health_the_doctor_the_console_and_metrics_name_the_table_and_the_lock(t
         assert (page.status_code, console.get("/q/free").status_code) == (503, 200)
         assert "the table task is locked by " in console.get("/").text
     assert "locked" not in eventually(lambda: Task.xq.health()).sentence
+
+
+def test_a_lock_on_a_table_beside_a_queues_is_one_on_the_queue(two, shared_db):
+    Task, Other = two
+    # MariaDB rebuilds a table without a lock that lasts.
+    with locked(shared_db, "task_xq_history" if isinstance(shared_db, pw.PostgresqlDatabase) else "task"):
+        assert "the table task is locked by " in Task.xq.health().sentence
+        assert ["the table task is locked by " in each.what for each in Task.xq.doctor()] == [True]
+        assert Other.xq.health().state == "healthy"
+
+
+def test_many_locks_hold_up_the_metrics_of_other_queues_no_longer_than_one(make_live, shared_db, monkeypatch):
+    monkeypatch.setattr("xq.metrics.PATIENCE", 3 * LOOK)
+    queues = {name: make_live(model=make_live.model(table_name=name)).xq for name in "abcd"}
+    with ExitStack() as locks:
+        for name in "abc":
+            locks.enter_context(locked(shared_db, name))
+        body = Metrics(queues).scrape()[0].decode()
+    assert [f'xq_up{{queue="{name}"}} 1.0' in body for name in "abcd"] == [False, False, False, True]
+
+
+def test_a_lock_that_lasts_makes_its_alert_fire_and_no_other(two, shared_db, tmp_path):
+    metrics, free = Metrics([queue.xq for queue in two], fresh_for=0), range(BEFORE)
+    scrapes = [metrics.scrape()[0].decode() for _ in free]  # one a minute, for Prometheus
+    check(tmp_path, [*scrapes, *scrapes], "")
+    with locked(shared_db):
+        scrapes += [metrics.scrape()[0].decode() for _ in free]
+    check(tmp_path, scrapes, "XqLocked")

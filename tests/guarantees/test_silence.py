@@ -64,3 +64,27 @@ def test_commands_and_metrics_answer_with_an_error_beside_a_server_that_is_froze
             assert b'xq_up{queue="thread_job"} 0.0' in metrics.scrape()[0]
             assert [each.wait(30) for each in commands] == [1, 1]
         assert b'xq_up{queue="thread_job"} 1.0' in metrics.scrape()[0]
+
+
+@linux
+@pytest.mark.parametrize("how", ["down", "vanished", "frozen"])
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_command_that_follows_ends_with_an_error_when_its_server_is_away(kind, how, tmp_path):
+    with own(SERVERS[kind]) as server, Proxy(server.host, server.port) as proxy:
+        write(tmp_path, unlimited(server, proxy))
+        url = f"{server.SCHEME}://{server.USER}@{proxy.host}:{proxy.port}/app#thread_job"
+        queue_named(f"{server.url('app')}#thread_job").put({})
+        logs = [tmp_path / "url.log", tmp_path / "app.log"]
+        with logs[0].open("wb") as one, logs[1].open("wb") as other:
+            tails = [
+                run(tmp_path, "-m", "xq", "tail", target, stdout=log, stderr=log)
+                for target, log in ((url, one), ("app:thread_job", other))
+            ]
+        eventually(lambda: all("put" in log.read_text() for log in logs))
+        with away(server, proxy, how):
+            try:
+                assert [each.wait(30) for each in tails] == [1, 1]
+            finally:
+                for each in tails:
+                    each.kill()
+        assert all("xq: the database of thread_job fails: " in log.read_text() for log in logs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -19,6 +20,7 @@ from tests.factories import task
 from tests.steps import PATIENCE, forked
 from xq.adapters.peewee.connections import database_of
 from xq.core.errors import ConfigurationError, NotInstalled
+from xq.database.duties import Duties
 from xq.drivers import DRIVERS
 from xq.sql.dialects import SHARED
 from xq.workers.pool import Program
@@ -183,5 +185,34 @@ def test_in_a_forked_child_each_database_is_reset_even_if_another_fails(tmp_path
         assert database.sessions.own()
         vars(database.store)["forked"] = lambda: 1 / 0
     program = forked(found[0], lambda: os._exit(sum(each.sessions.of_process is not None for each in databases)))
+    program.join(PATIENCE)
+    assert program.exitcode == 0
+
+
+def test_a_process_that_is_forked_while_its_maintenance_thread_connects_has_no_connection_to_it(tmp_path, monkeypatch):
+    class Job(xq.Task):
+        class Meta:
+            database = pw.SqliteDatabase(tmp_path / "app.db")
+
+    xq.upgrade(Job)
+    (db := Job._meta.database).create_tables([Job])
+    database = database_of(db)
+    connect, connects, asked = database.store.connect_unpooled, Event(), Event()
+
+    def connect_and_wait():
+        connect()
+        connects.set()
+        asked.wait(0.1)  # until the fork goes on, which it must not yet
+
+    def fork(forks, ask=Duties.fork):
+        ask(duties, forks)
+        asked.set()
+
+    monkeypatch.setattr(database.store, "connect_unpooled", connect_and_wait)
+    Job.take()
+    assert connects.wait(PATIENCE)
+    duties: Any = database.duties
+    monkeypatch.setattr(duties, "fork", fork)
+    program = forked(db, lambda: os._exit(duties._connection is not None))
     program.join(PATIENCE)
     assert program.exitcode == 0

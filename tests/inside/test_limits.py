@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +15,7 @@ import pytest
 from tests.conftest import SERVERS, database_on, live
 from tests.proxy import Proxy
 from tests.servers import Postgres
+from tests.support.servers_fail import own
 from xq.adapters.peewee import urls
 from xq.cli import main
 from xq.core.errors import BadValue
@@ -74,6 +76,30 @@ def test_a_connection_to_mariadb_by_a_url_asks_for_signs_of_life_and_waits_for_l
             assert (raw.connect_timeout, raw._read_timeout) == (3, None)
         with closing(urls.database(f"{scheme}://{place}?ssl_disabled=true&read_timeout=7")) as db:
             assert db.connection()._read_timeout == 7
+
+
+def test_a_call_at_a_mariadb_that_is_frozen_ends_while_one_with_a_long_statement_goes_on(monkeypatch):
+    monkeypatch.setattr("xq.drivers.mariadb.SILENCE", 0.01)
+    with own(SERVERS["mariadb"]) as server, closing(urls.database(f"{server.url('app')}?connect_timeout=1")) as db:
+        assert db.execute_sql("SELECT SLEEP(0.1), 1").fetchone() == (0, 1)
+        with server.frozen(), pytest.raises(pw.OperationalError, match="none to a new connection"):
+            db.execute_sql("SELECT 1")
+
+
+def test_an_answer_of_a_mariadb_by_tls_that_stops_in_the_middle_ends_as_well(monkeypatch, tmp_path):
+    monkeypatch.setattr("xq.drivers.mariadb.SILENCE", 0.01)
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    making = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+    subprocess.run([*making, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    for path in (tmp_path.parent.parent, tmp_path.parent, tmp_path, key):
+        path.chmod(0o755)  # the server may be another user
+    with own(SERVERS["mariadb"], ssl_cert=certificate, ssl_key=key) as server, Proxy(server.host, server.port) as proxy:
+        by_tls = f"ssl_ca={certificate}&ssl_verify_cert=false&ssl_verify_identity=false&connect_timeout=1"
+        with closing(urls.database(f"mysql://{server.USER}@{proxy.host}:{proxy.port}/app?{by_tls}")) as db:
+            assert db.execute_sql("SELECT SLEEP(0.1), 1").fetchone() == (0, 1)
+            proxy.stand()
+            with pytest.raises(pw.OperationalError, match="none to a new connection"):
+                db.execute_sql("SELECT 1")
 
 
 def own_address() -> str:

@@ -12,6 +12,7 @@ import pytest
 import xq
 from tests import servers
 from tests.conftest import Maker, database_on, live
+from tests.guarantees.test_locks import LOCKED, goes_on, locked
 from tests.steps import PATIENCE, another_process, eventually, in_threads, is_exact, processes, waiter
 from xq.sql import session_connection
 
@@ -76,3 +77,18 @@ def test_a_process_keeps_its_tasks_beyond_the_lease_unless_it_is_killed_or_stand
         assert Task.xq.count("T") == 1
         stands.go_on()
         assert (next(lives), next(stands)) == ("D", "SessionLost")
+
+
+def test_a_lock_on_the_table_of_one_queue_holds_up_no_other_one_of_its_program(make, caplog):
+    Task, Other = (make(FEATURES, roles=("runat",), model=make.model(table_name=name)) for name in ("task", "other"))
+    for queue in (Task, Other):
+        queue.put({})
+        assert queue.take().id == 1  # this program maintains both from now on
+    with locked(make.db):
+        goes_on(Other)
+        until = time.monotonic() + LEASE + 1
+        eventually(lambda: time.monotonic() > until)
+        goes_on(Other)
+    assert Task.xq.sessions() == Other.xq.sessions() != []  # the maintenance has renewed the lease meanwhile
+    assert f"task {LOCKED}" in caplog.text
+    eventually(lambda: Task.take() is None)  # it answers again

@@ -28,7 +28,7 @@ class {kind}_job(xq.Task):
     class Meta:
         database = db
 
-xq.upgrade({kind}_job, features={{"keep": True}})
+xq.upgrade({kind}_job, features={{"keep": True, "history": True}})
 
 @{kind}_job.xq.worker(kind="{kind}", workers=2)
 {define} {kind}_work(job):

@@ -11,9 +11,10 @@ from typing import Any
 from xq.cli import options as o
 from xq.cli.output import Answer, json_text, lines_of, shown
 from xq.cli.queues import counted, numbers
-from xq.cli.targets import Queue, connected, key_of
+from xq.cli.targets import ANSWERS, Queue, connected, key_of
 from xq.cli.tasks import failures, list_, transition, transition_row
 from xq.core import time
+from xq.core.ending import within
 
 PAUSE = 0.25  # seconds between tail's looks
 TRANSITIONS_A_LOOK = 1_000  # transitions that one look reads
@@ -46,7 +47,9 @@ def _transitions(queue: Queue, n: int, once: bool, key: Any) -> Iterator[Any]:
     yield from (earlier := inspection.last(n, key) if n else [])
     seen = {row.id for row in earlier}
     while True:
-        for row in inspection.after(since, LATE + TRANSITIONS_A_LOOK):
+        with within(ANSWERS):  # the server may vanish between two looks
+            found = inspection.after(since, LATE + TRANSITIONS_A_LOOK)
+        for row in found:
             if row.id not in seen and (key is None or key_of(queue, row.key) == key):
                 yield row
             seen.add(row.id)

@@ -8,10 +8,11 @@ Each ORM implements `Store` (adapters/peewee, adapters/django), and its `upgrade
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
+from weakref import WeakKeyDictionary
 
 from xq.core.clock import Clock
 from xq.core.kinds import ErrorKind, Field, Kind, R, Row, S, T, Values
@@ -198,6 +199,9 @@ class PipelineDriver(Driver, Protocol):
 
 class ServerDriver(Driver, Protocol):
     """A driver of a server. Its methods do not apply to a database file."""
+
+    # What limits the waits for locks in a transaction, by connection: a pooler lends these, so that they keep nothing.
+    brief: ClassVar[MutableMapping[Any, str]] = WeakKeyDictionary()
 
     def limited(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return parameters of connect() with those that notice a silent server, and the host first that has answered.

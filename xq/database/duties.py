@@ -40,6 +40,7 @@ EARLY = 0.2  # a duty runs up to so much earlier, with another one that is due: 
 # Seconds of pause after a run of duties: half of the time that a due task may be late, and less if callers wait.
 PAUSE, WAITED_FOR = 0.02, 0.002
 count: Callable[[str], None] | None = None  # called with "sweep" and "wakeup", if a program shows how often they happen
+FORKS = 5.0  # seconds that a fork waits for the thread to close its connection to a file, at most
 IN_VAIN = 16  # notifications in a row that woke no waiter of this process, after which the pause grows
 
 
@@ -107,12 +108,19 @@ class Duties:
 
     def fork(self, forks: bool) -> None:
         """Have no connection while this process forks: in a child that inherits one of a file, SQLite locks nothing."""
-        self.forks, until = forks, time.monotonic() + RETRY
+        self.forks, until = forks, time.monotonic() + FORKS
         self._hurry.set()
         self._notifier.wake()
         mine = threading.current_thread() is self.thread
-        while forks and self._connection is not None and not mine and time.monotonic() < until:
+        while forks and not mine and not self._is_apart() and time.monotonic() < until:
             time.sleep(0.001)
+
+    def _is_apart(self) -> bool:
+        """Return whether the thread has no connection and is between two cycles: one that has begun may connect."""
+        if between := self.working.acquire(blocking=False):
+            between = self._connection is None
+            self.working.release()
+        return between
 
     def disown(self) -> None:
         """End it in a forked child, which has no such thread. Keep the parent's notifier and connection intact."""
@@ -143,7 +151,8 @@ class Duties:
                 pass
         finally:
             self._notifier.close()
-            self._disconnect()
+            with self.working:
+                self._disconnect()
 
     def _wait_and_work(self) -> bool:
         """Wait for a notification or the next duty, and run the due duties. Return False when the thread must end."""

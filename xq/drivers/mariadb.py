@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import re
 import select
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -22,6 +24,8 @@ TRANSACTION = "BEGIN NOT ATOMIC START TRANSACTION; "  # begins a MariaDB block t
 
 # Of sockets, as far as the system has them; as `LIMITS` of PostgreSQL.
 OPTIONS = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 5000}
+SILENCE = 8.0  # seconds without a word from the server after which a second connection asks whether it is there
+OF_CLIENTS = 2000  # the least number of an error that no server has sent
 
 KINDS = kinds(
     {
@@ -43,6 +47,32 @@ KINDS = kinds(
         ErrorKind.PERMANENT: (1054, 1118, 1172, 1242, 1300, 1305, 1364, 1365, 1411, 1442, 1644, 1665, 1690, 1906),
     }
 )
+
+
+class _Answers(io.RawIOBase):
+    """What a server sends, for as long as it also answers others.
+
+    A limit of seconds would cut off long statements and waits for a lock; and without one, a read waits for ever where
+    the system acknowledges for a server that is frozen, or a proxy does.
+    """
+
+    def __init__(self, end: Any, is_there: Callable[[], bool]) -> None:
+        self._end = end
+        self._is_there = is_there
+        self._readable = select.poll()
+        self._readable.register(end, select.POLLIN)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        has_decrypted = getattr(self._end, "pending", int)
+        while True:
+            with suppress(TimeoutError):  # a part of a record of TLS has come
+                if has_decrypted() or self._readable.poll(SILENCE * 1000):
+                    return int(self._end.recv_into(buffer))
+            if self._end.fileno() < 0 or not self._is_there():
+                raise TimeoutError(f"no answer for {SILENCE:g} s, and none to a new connection")
 
 
 def as_transaction(sql: str) -> str:
@@ -188,11 +218,24 @@ class Pymysql(BaseDriver):
 
     def reach(self, connect: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
         made = connect(**self.limited(parameters))
-        made._read_timeout = parameters.get("read_timeout")  # else a long statement would be cut off, and go on there
+        by_tls = SILENCE if hasattr(made._sock, "pending") else None  # pymysql sets it anew for each read
+        made._read_timeout = parameters.get("read_timeout", by_tls)
+        if parameters.get("read_timeout") is None:
+            made._rfile.close()
+            made._rfile = io.BufferedReader(_Answers(made._sock, partial(self._answers, connect, parameters)))
         for option in OPTIONS.keys() & vars(socket).keys() if not made.unix_socket else ():
             made._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), OPTIONS[option])
         made.xq_limited = True
         return made
+
+    def _answers(self, connect: Callable[..., Any], parameters: Mapping[str, Any]) -> bool:
+        import pymysql
+
+        try:
+            connect(**self.limited(parameters)).close()
+        except pymysql.MySQLError as error:  # that it has too many connections is an answer as well
+            return bool(error.args[0] < OF_CLIENTS)
+        return True
 
     def connect(self, parameters: Mapping[str, Any]) -> Any:
         import pymysql

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -84,7 +85,8 @@ class Psycopg(BaseDriver):
         try:
             self._plan_anew(connection)
             try:
-                cursor.execute(sql, values or None, prepare=prepare)
+                with self._in_pipeline(connection) if connection in self.brief else nullcontext():
+                    cursor.execute(sql, values or None, prepare=prepare)
             except Exception as error:
                 if not self._is_outdated(error):
                     raise
@@ -105,7 +107,7 @@ class Psycopg(BaseDriver):
         connection = made[0].connection
         self._plan_anew(connection)
         try:
-            with connection.pipeline():
+            with self._in_pipeline(connection):
                 for each, (sql, values) in zip(made, statements, strict=True):
                     each.execute(sql, values or None, prepare=True if values and len(sql) < SHORT else None)
         except BaseException as error:
@@ -116,6 +118,14 @@ class Psycopg(BaseDriver):
             self.close_if_unfinished(connection, error)
             raise
         return [self.rows(each) for each in made]
+
+    @contextmanager
+    def _in_pipeline(self, connection: Any) -> Iterator[None]:
+        """Send the statements of the block together: as one transaction, if none is open and they begin none."""
+        with connection.pipeline():
+            if connection in self.brief and connection.pgconn.transaction_status == 0:
+                connection.execute(self.brief[connection])
+            yield
 
     def admitted(self, cursor: Callable[[], Any], turn: Sent, look: Sent, then: Sent) -> list[Row]:
         # Not an INSERT with a condition: PostgreSQL infers the values' types only in an INSERT of VALUES.

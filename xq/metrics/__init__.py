@@ -26,7 +26,7 @@ from xq.core.machine import READY, TAKEN
 from xq.core.tokens import OUTAGE
 from xq.database import duties
 from xq.database.callers import begun
-from xq.operators.inspection import LAST, Locked
+from xq.operators.inspection import LAST, LOOK, Locked
 from xq.runtime.lease import current
 from xq.workers.attempt import path_of
 from xq.workers.outcomes import outcome_of
@@ -149,8 +149,9 @@ class Metrics(Collector):
 
 
 def _read(readers: Iterable[QueueReader]) -> None:
+    until = time.monotonic() + LOOK  # of all together, so that many locks hold up the last reader no longer than one
     for reader in readers:
-        reader.read()
+        reader.read(until)
 
 
 class QueueReader:
@@ -172,11 +173,11 @@ class QueueReader:
         self._read: set[int] = set()  # the last ids that were read, among which others may be committed later
         self._entered: dict[str, float] = {}  # when each ready or taken task became so, in seconds since 1970
 
-    def read(self) -> None:
+    def read(self, until: float) -> None:
         """Set `numbers`, or the error of the database."""
         try:
             with self.store.briefly_connected():
-                self.numbers = self._now()
+                self.numbers = self._now(until)
             self.error = None
         except Exception as error:
             self.error = error
@@ -187,9 +188,9 @@ class QueueReader:
         if isinstance(self.error, Locked):
             self.numbers |= {("xq_locked_seconds",): self.error.seconds}
 
-    def _now(self) -> Numbers:
+    def _now(self, until: float) -> Numbers:
         inspection = self._queue.parts.doctor
-        inspection.check_lock()
+        inspection.check_lock(until)
         stats, pauses, _, oldest, standstill = inspection.snapshot()
         paused = [pause.tube for pause in pauses if pause.group is None]
         found: dict[tuple[str, ...], float] = {

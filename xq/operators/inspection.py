@@ -160,8 +160,8 @@ class Inspection:
         size, found = len(self.tasks.table.key), dict[str, str]()
         for slice in self.executor.dialect.slices if now.counts.get("W") else ():
             for *keys, link, _ in self._run(slice.failed, n=HELD) if slice.failed else ():
-                parent, child = (shown(self.tasks.app_key(tuple(part))) for part in (keys[:size], keys[size:]))
-                found[child] = f"{parent}, {'which is gone' if link == 'X' else self.tasks.wording.state('B')}"
+                parent, dependant = (shown(self.tasks.app_key(tuple(part))) for part in (keys[:size], keys[size:]))
+                found[dependant] = f"{parent}, {'which is gone' if link == 'X' else self.tasks.wording.state('B')}"
         return found
 
     def schedules(self) -> list[Any]:
@@ -258,9 +258,12 @@ class Inspection:
 
     # the queue as a whole
 
-    def check_lock(self) -> None:
-        """Raise Locked if the table has not answered for LOOK seconds: any other look would wait for the lock."""
-        dialect, end = self.executor.open(installed=False).dialect, time.monotonic() + LOOK
+    def check_lock(self, until: float = 0.0) -> None:
+        """Raise Locked if the table has not answered for LOOK seconds: any other look would wait for the lock.
+
+        `until`: the monotonic time at which several looks together have waited for long enough.
+        """
+        dialect, end = self.executor.open(installed=False).dialect, until or time.monotonic() + LOOK
         while found := dialect.locked_by(self.executor.store):
             if time.monotonic() > end:
                 raise Locked(dialect.source.name, found)
@@ -372,7 +375,7 @@ class Inspection:
 
 def dead_parents(held: Mapping[str, str]) -> str:
     """Return how many dependants wait for dead parents, and the first ones."""
-    some = "; ".join(f"{child} for {parent}" for child, parent in list(held.items())[:LISTED])
+    some = "; ".join(f"{dependant} for {parent}" for dependant, parent in list(held.items())[:LISTED])
     return f"dependants that wait for a dead parent: {counted(len(held), len(held) < HELD)} ({some})"
 
 

@@ -24,7 +24,9 @@ class Graph(NamedTuple):
         """Return the keys in layers: each task below its parents."""
         depth = dict.fromkeys(self.nodes, 0)
         for _ in self.nodes:
-            deeper = {child: depth[parent] + 1 for parent, child in self.links if depth[child] <= depth[parent]}
+            deeper = {
+                dependant: depth[parent] + 1 for parent, dependant in self.links if depth[dependant] <= depth[parent]
+            }
             if not deeper:
                 break
             depth |= deeper
@@ -37,8 +39,8 @@ class Graph(NamedTuple):
             word = "gone" if state == ABSENT else tasks.wording.state(state)
             label = f"{text} {word}".replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;")
             lines.append(f'    t{numbers[key]}["{label}"]')
-        links = sorted((numbers[parent], numbers[child]) for parent, child in self.links)
-        return "\n".join([*lines, *(f"    t{parent} --> t{child}" for parent, child in links)])
+        links = sorted((numbers[parent], numbers[dependant]) for parent, dependant in self.links)
+        return "\n".join([*lines, *(f"    t{parent} --> t{dependant}" for parent, dependant in links)])
 
 
 def graph_of(tasks: Tasks[Any], members: Sequence[Row], links: Iterable[Row]) -> Graph:
@@ -47,8 +49,8 @@ def graph_of(tasks: Tasks[Any], members: Sequence[Row], links: Iterable[Row]) ->
     nodes = {tuple(row[:wide]): row[wide] for row in members[:MOST]}
     found = []
     for row in links:
-        parent, child = tuple(row[:wide]), tuple(row[wide : 2 * wide])
-        if child in nodes and (parent in nodes or len(nodes) < MOST):
+        parent, dependant = tuple(row[:wide]), tuple(row[wide : 2 * wide])
+        if dependant in nodes and (parent in nodes or len(nodes) < MOST):
             nodes.setdefault(parent, row[-1])  # a parent that is no member, or gone
-            found.append((parent, child))
+            found.append((parent, dependant))
     return Graph({key: (shown(tasks.app_key(key)), state) for key, state in nodes.items()}, found, len(members) > MOST)

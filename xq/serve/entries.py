@@ -67,7 +67,7 @@ class ConsoleQueue:
         graph = self.queue.parts.groups.graph(group)
         places = {key: (160 * x, 80 * y) for y, keys in enumerate(graph.layers()) for x, key in enumerate(keys)}
         boxes = [(*place, self.key_text(key), *graph.nodes[key]) for key, place in places.items()]
-        lines = [(*places[parent], *places[child]) for parent, child in graph.links]
+        lines = [(*places[parent], *places[dependant]) for parent, dependant in graph.links]
         size = [max((place[axis] for place in places.values()), default=0) + 160 for axis in (0, 1)]
         return {"boxes": boxes, "lines": lines, "width": size[0], "height": size[1] - 120, "more": graph.more}
 

@@ -35,8 +35,11 @@ class ServerLanguage(Language):
 
     def wait_briefly(self, store: Connections, connection: Any) -> None:
         ((number,),) = store.execute(self.session_sql.number)
-        if number == cast(ServerDriver, store.driver).number(connection):  # else a pooler lends it to others, too
+        driver = cast(ServerDriver, store.driver)
+        if number == driver.number(connection):
             store.execute(self.session_sql.briefly)
+        elif driver.batching == "pipeline":  # a pooler lends it to others, too
+            driver.brief[connection] = f"SELECT 1 WHERE TRUE{self.briefly}"
 
     def liveness(self, store: Connections) -> SessionConnection:
         return SessionConnection(store.connector(), self.session_sql)

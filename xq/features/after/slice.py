@@ -179,5 +179,5 @@ class AfterSlice(Slice):
             row, steps = above[0], steps + 1
         if waiting and row and steps:
             what = "gone: killed, expired or deleted" if row[-2] == "X" else task.word(row[-1])
-            child, key = task.named(waiting[:size]), task.named(row[:size])
-            yield f"task {child} waits, in the end, for task {key}, which is {what}"
+            dependant, key = task.named(waiting[:size]), task.named(row[:size])
+            yield f"task {dependant} waits, in the end, for task {key}, which is {what}"

@@ -20,9 +20,12 @@ HIDDEN = (
     "row-level security hides rows of it from ROLE, and xq's own connections, which lack the application's settings, "
     "would release no task: give the role of workers BYPASSRLS, or CREATE POLICY workers ON TABLE TO ROLE USING (true)"
 )
-# The locks that an UPDATE waits for, held or waited for; and what those that wait wait for.
+# The locks that an UPDATE waits for, held or waited for, on the table and those beside it; and what those that wait
+# wait for.
 LOCKED_BY = (
-    "WITH locks AS (SELECT pid, granted FROM pg_locks WHERE relation = to_regclass(:name) AND pid <> pg_backend_pid() "
+    "WITH locks AS (SELECT pid, granted FROM pg_locks WHERE relation IN (SELECT mine.oid FROM pg_class AS mine "
+    "JOIN pg_class AS task ON task.oid = to_regclass(:name) AND task.relnamespace = mine.relnamespace "
+    "WHERE mine.oid = task.oid OR starts_with(mine.relname, :beside)) AND pid <> pg_backend_pid() "
     "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
     "AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')) "
     "SELECT concat('process ', pid, ' of ', coalesce(usename, backend_type), ' (' || nullif(application_name, '') || "
@@ -65,7 +68,7 @@ class Postgres(PostgresLanguage, Server):
         return f"SELECT CAST({mine} AS oid), CAST({sessions} AS oid), CASE WHEN {hidden} THEN {named} END"
 
     def locked_by(self, store: Connections) -> list[Row]:
-        return self.execute(store, LOCKED_BY, {"name": self.table_in_schema})
+        return self.execute(store, LOCKED_BY, {"name": self.table_in_schema, "beside": self.name("")})
 
     ways = " NULLS FIRST", " DESC NULLS LAST"
 
