@@ -88,6 +88,12 @@ class Postgres(PostgresLanguage, Server):
         elements = f"json_array_elements{'_text' * (wide == 1)}"
         return f"SELECT {', '.join(values)} FROM {elements}(CAST(:keys AS json)) AS listed"
 
+    def in_list(self, columns: Sequence[str], exact: Sequence[str], wide: int) -> str:
+        # Without statistics, the planner compares each row of the table with the whole list. An array is looked up by the
+        # index of the key.
+        first = f"{columns[0]} = ANY(ARRAY({self.rows_listed(1, wide)}))"
+        return first if len(columns) == 1 and columns == exact else f"({first} AND {super().in_list(columns, exact, wide)})"
+
     def in_history(self, field: Field, part: str, alone: bool) -> str:
         if field.kind in (*INTEGERS, "decimal") and not alone:
             return part
