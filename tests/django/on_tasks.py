@@ -15,6 +15,7 @@ from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import connections
 from django.test import modify_settings, override_settings
 
+from tests.django import names
 from tests.django.apps import Project
 from tests.django.conftest import DjangoDatabase
 from tests.django.shop import jobs
@@ -25,7 +26,7 @@ from xq.adapters.django.tasks.models import Task, definition
 from xq.adapters.django.tasks.worker import backoff, perform, set_up
 
 BACKEND = "xq.adapters.django.tasks.XQBackend"
-APPS = ("django_tasks", "xq.adapters.django", "xq.adapters.django.tasks")
+APPS = (*names.APPS, "xq.adapters.django", "xq.adapters.django.tasks")
 
 
 @contextmanager
@@ -33,7 +34,7 @@ def backend(path: str = BACKEND, app: str = "xq.adapters.django.tasks", **params
     """The backend of the alias "default", and the app that it needs."""
     tasks = {"default": {"BACKEND": path, "QUEUES": [], **params}}
     jobs.seen.clear()
-    with override_settings(TASKS=tasks), modify_settings(INSTALLED_APPS={"append": ["django_tasks", app]}):
+    with override_settings(TASKS=tasks), modify_settings(INSTALLED_APPS={"append": [*names.APPS, app]}):
         yield
 
 

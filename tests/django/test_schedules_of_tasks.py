@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from django_tasks import TaskResultStatus
-from django_tasks.exceptions import InvalidTaskError
-from django_tasks.signals import task_enqueued
 
 import xq
 from tests.django.conftest import DjangoDatabase
+from tests.django.names import NAME, InvalidTaskError, TaskResultStatus, task_enqueued
 from tests.django.on_tasks import asynchronously, backend, install
 from tests.django.shop import jobs
 from xq.adapters.django import aenqueue_many, enqueue_many, every
@@ -128,6 +126,6 @@ def test_many_tasks_are_enqueued_in_order_all_or_none(tasks):
 def test_many_tasks_are_enqueued_in_a_coroutine_and_by_other_backends(tasks):
     (result,) = asynchronously(lambda: aenqueue_many(jobs.add, [((1,), {})]))
     assert Task.objects.filter(pk=result.id).exists()
-    with backend("django_tasks.backends.immediate.ImmediateBackend", "django_tasks"):
+    with backend(f"{NAME}.backends.immediate.ImmediateBackend"):
         done = enqueue_many(jobs.add, [((1,), {}), ((2,), {"b": 1})])
         assert [(each.status, each.return_value) for each in done] == [(TaskResultStatus.SUCCESSFUL, n) for n in (1, 3)]

@@ -14,11 +14,10 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 from django.core.management import call_command
 from django.db import transaction
-from django_tasks import task
-from django_tasks.signals import task_finished, task_started
 
 import xq
 from tests.django.conftest import DjangoDatabase, forget_connections
+from tests.django.names import task, task_finished, task_started
 from tests.django.on_tasks import backend, install, upgrade_for_this_database, worker_process
 from tests.django.shop import jobs
 from tests.django.sites import TABLES

@@ -20,12 +20,22 @@ from django.db.migrations.loader import MigrationLoader
 from django.test import modify_settings, override_settings
 from django.utils import timezone
 from django.utils.html import strip_tags
-from django_tasks import TaskResultStatus, default_task_backend, task, task_backends
-from django_tasks.exceptions import InvalidTaskBackendError, TaskException, TaskResultDoesNotExist
-from django_tasks.signals import task_enqueued, task_finished, task_started
 
 import xq
 from tests.django.conftest import DjangoDatabase
+from tests.django.names import (
+    NAME,
+    InvalidTaskBackendError,
+    TaskException,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    default_task_backend,
+    task,
+    task_backends,
+    task_enqueued,
+    task_finished,
+    task_started,
+)
 from tests.django.on_tasks import asynchronously, backend, install, upgrade_for_this_database
 from tests.django.shop import jobs
 from tests.django.sites import TABLES, Site, actions_of
@@ -134,7 +144,7 @@ def test_a_group_of_a_backend_that_is_not_xqs_is_refused_by_name(django_db):
         work()
         assert jobs.seen == ["a", "another"]
     upgrade_for_this_database()
-    with backend("django_tasks.backends.immediate.ImmediateBackend"):
+    with backend(f"{NAME}.backends.immediate.ImmediateBackend"):
         with pytest.raises(xq.ConfigurationError, match="is ImmediateBackend, which has no groups"):
             group("news")
 
@@ -377,7 +387,7 @@ def test_each_error_of_tasks_that_fail_for_good_has_lines_of_its_own(tasks, capl
 def test_a_failure_is_one_error_in_the_log_and_operators_read_the_words_of_django_tasks(tasks, caplog):
     bad, good = jobs.fail.enqueue(), jobs.add.enqueue(1)
     assert work(bad, good) == ["FAILED", "SUCCESSFUL"]
-    assert [record.name for record in caplog.records if record.levelname == "ERROR"] == ["django_tasks"]
+    assert [record.name for record in caplog.records if record.levelname == "ERROR"] == [NAME]
     counts = Task.xq.stats(pretty=True).counts
     assert (counts["Failed"], counts["Successful"], counts["Running"]) == (1, 1, 0)
     for filter in ("state:failed", "state:FAILED", "state:buried", "state:B"):
@@ -665,7 +675,7 @@ def test_options_of_a_task_that_are_wrong_are_refused_in_words(tasks):
     for name, value in wrong.items():
         with pytest.raises(xq.ConfigurationError, match=f"shop.jobs.add.*{name}"):
             options(task(jobs.add.func), **{name: value})
-    with backend("django_tasks.backends.dummy.DummyBackend"):
+    with backend(f"{NAME}.backends.dummy.DummyBackend"):
         theirs = task(jobs.add.func)
         assert options(unique=True)(theirs) is theirs
 

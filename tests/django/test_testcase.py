@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import SERVERS
 from tests.django.apps import Project
+from tests.django.names import NAME
 from tests.django.on_tasks import APPS, BACKEND
 
 MODELS = """
@@ -42,7 +43,7 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 from django.db.transaction import TransactionManagementError
 from django.test import TestCase, TransactionTestCase
-from django_tasks import task
+from {NAME} import task
 from shop.models import Letter, Order, Parcel
 from xq.adapters.django.tasks.models import Task
 from xq.testing import clock, run_pending
@@ -180,7 +181,7 @@ def project(django_db, tmp_path):
     made.write("pytest.ini", "[pytest]\npython_files = cases.py\nfilterwarnings = error\n")
     made.write("shop/__init__.py", "")
     made.write("shop/models.py", MODELS)
-    made.write("shop/cases.py", CASES)
+    made.write("shop/cases.py", CASES.replace("{NAME}", NAME))
 
     def run(*words: str) -> str:
         command = [sys.executable, *words]

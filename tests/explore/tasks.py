@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from django.test import modify_settings, override_settings
-from django_tasks import task
 
+from tests.django.names import task
 from tests.django.on_tasks import APPS, BACKEND
 from tests.explore.calls import Call, by_name
 from tests.explore.homes import World, nothing

@@ -5,9 +5,8 @@ from __future__ import annotations
 import signal
 from io import StringIO
 
-from django_tasks import TaskResultStatus
-
 from tests.django.conftest import fresh
+from tests.django.names import TaskResultStatus
 from tests.django.on_tasks import backend, install, worker_process
 from tests.django.shop import jobs
 from tests.steps import STUCK, eventually

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -223,9 +224,10 @@ def test_a_call_does_not_end_the_transaction_of_a_session_with_the_same_connecti
     made.dispose()
 
 
-WALKS = """
+CLOSED = int(sys.version_info < (3, 12))  # up to Python 3.11 a generator that is left halfway is entered to close it
+WALKS = f"""
 put of an instance  68
-put of a mapping    67
+put of a mapping    {66 + CLOSED}
 take                56
 ack                 62
 """

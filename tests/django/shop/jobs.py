@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from django.db import connection, transaction
-from django_tasks import TaskContext, task, task_backends
 
 import xq
+from tests.django.names import TaskContext, task, task_backends
 from xq.adapters.django import options
 from xq.workers.attempts import Attempts
 
