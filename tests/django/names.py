@@ -1,6 +1,5 @@
 """The names of django.tasks: Django's own, from Django 6 on, or else those of the package django-tasks."""
 
-# ruff: noqa: F401
 from __future__ import annotations
 
 from xq.adapters.django.tasks.interface import NAME
@@ -24,3 +23,20 @@ else:
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
     APPS = ("django_tasks",)
+
+__all__ = [
+    "APPS",
+    "NAME",
+    "InvalidTaskBackendError",
+    "InvalidTaskError",
+    "TaskContext",
+    "TaskException",
+    "TaskResultDoesNotExist",
+    "TaskResultStatus",
+    "default_task_backend",
+    "task",
+    "task_backends",
+    "task_enqueued",
+    "task_finished",
+    "task_started",
+]

@@ -236,6 +236,16 @@ def test_tasks_that_are_named_are_found_by_key_and_not_among_all_taken_ones(post
         assert "task_xq_taken" not in plan
 
 
+def test_tasks_that_are_named_are_found_by_key_before_the_server_has_analyzed_the_table(postgres):
+    Task: Any = Maker(postgres)({"keep": True, "ttr": 60}, roles=("owner",))
+    Task.xq.put_many([{}] * 3000)
+    found = Task.xq.take_many(1500)
+    Task.xq.touch_many(found, 5)
+    Task.xq.touch_many([*found, *Task.xq.take_many(1500)], 5)
+    for statement in ("json_array_elements_text", "listed ->> 1"):
+        assert "task_pkey" in plan_of_take(postgres.connection(), f"UPDATE%{statement}")
+
+
 def test_a_column_may_be_altered_beside_a_worker_that_notices_nothing(postgres):
     Task: Any = live(postgres)({"keep": True, "history": True})
     Task.xq.put_many([{}] * 20)

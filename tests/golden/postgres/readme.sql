@@ -279,7 +279,7 @@ UPDATE "page"
 -- T ack D: keys, of this session
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D: key, of this very take
@@ -291,13 +291,13 @@ UPDATE "page"
 -- T ack D: keys, of this very take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND "xq_owner" = :token
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D: keys, each of its take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed)
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D with update={'url': ...}
@@ -315,7 +315,7 @@ UPDATE "page"
 -- T release R: keys, of this session
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: key, of this very take
@@ -327,13 +327,13 @@ UPDATE "page"
 -- T release R: keys, of this very take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND "xq_owner" = :token
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: keys, each of its take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed)
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: owned
@@ -440,7 +440,7 @@ DELETE FROM "page"
 
 -- R T W B D kill X: keys
 DELETE FROM "page"
-    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'R'
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R T W cancel X: key
@@ -466,7 +466,7 @@ UPDATE "page"
 -- T bury B: keys, of this session
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T bury B: key, of this very take
@@ -478,13 +478,13 @@ UPDATE "page"
 -- T bury B: keys, of this very take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND "xq_owner" = :token
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T bury B: keys, each of its take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed)
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig R: first
@@ -775,7 +775,7 @@ SELECT "id", "url", "title", "status", "runat", "xq_owner", "xq_owner" FROM "pag
 
 -- look at all
 SELECT "id", "url", "title", "status", "runat", "xq_owner", "xq_owner" FROM "page"
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed);
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed));
 
 -- maintenance, for this queue and others: what other processes may have changed
 SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n FROM xq_queue

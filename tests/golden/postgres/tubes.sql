@@ -378,7 +378,7 @@ UPDATE "mail"
 -- T ack Z: keys, of this session
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8), "owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z: key, of this very take
@@ -390,13 +390,13 @@ UPDATE "mail"
 -- T ack Z: keys, of this very take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8), "owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND "owner" = :token
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z: keys, each of its take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8), "owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND ("id", '' || "owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed)
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z with delay: key, of this session
@@ -426,7 +426,7 @@ UPDATE "mail"
 -- T release R: keys, of this session
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R: key, of this very take
@@ -438,13 +438,13 @@ UPDATE "mail"
 -- T release R: keys, of this very take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND "owner" = :token
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R: keys, each of its take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND ("id", '' || "owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed)
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R: owned
@@ -563,7 +563,7 @@ DELETE FROM "mail"
 
 -- R T W B Z kill X: keys
 DELETE FROM "mail"
-    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'R'
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R T W cancel X: key
@@ -589,7 +589,7 @@ UPDATE "mail"
 -- T bury B: keys, of this session
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T bury B: key, of this very take
@@ -601,13 +601,13 @@ UPDATE "mail"
 -- T bury B: keys, of this very take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND "owner" = :token
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T bury B: keys, each of its take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "owner" = NULL
-    WHERE "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND ("id", '' || "owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed)
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- B dig R: first
@@ -1014,7 +1014,7 @@ SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempt
 
 -- look at all
 SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr", "owner" FROM "mail"
-    WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed);
+    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed));
 
 -- maintenance, for this queue and others: what other processes may have changed
 SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n FROM xq_queue

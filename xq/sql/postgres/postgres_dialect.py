@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -87,6 +87,12 @@ class Postgres(PostgresLanguage, Server):
             values = [f"CAST(listed AS {kinds[0]})"]
         elements = f"json_array_elements{'_text' * (wide == 1)}"
         return f"SELECT {', '.join(values)} FROM {elements}(CAST(:keys AS json)) AS listed"
+
+    def in_list(self, columns: Sequence[str], exact: Sequence[str], wide: int) -> str:
+        # Without statistics, the planner compares each row with the whole list. It finds an array's by the key's index.
+        first = f"{columns[0]} = ANY(ARRAY({self.rows_listed(1, wide)}))"
+        alone = len(columns) == 1 and columns == exact
+        return first if alone else f"({first} AND {super().in_list(columns, exact, wide)})"
 
     def in_history(self, field: Field, part: str, alone: bool) -> str:
         if field.kind in (*INTEGERS, "decimal") and not alone:
