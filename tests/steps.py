@@ -150,6 +150,18 @@ def isolate(db: pw.Database, level: str) -> None:
     db.init(db.database, **{**db.connect_params, **options})
 
 
+def refuse_the_past(db: pw.Database, refuses: bool) -> None:
+    """Have a transaction at REPEATABLE READ fail that locks a row changed since it began to read; MariaDB from 11.6.2."""
+    if isinstance(db, pw.PostgresqlDatabase):
+        return isolate(db, "REPEATABLE READ" if refuses else "READ COMMITTED")
+    if db.execute_sql("SHOW VARIABLES LIKE 'innodb_snapshot_isolation'").fetchone():
+        command = f"SET SESSION innodb_snapshot_isolation = {int(refuses)}"
+        db.close()
+        return db.init(db.database, **{**db.connect_params, "init_command": command})
+    if refuses:
+        pytest.skip("this MariaDB has no innodb_snapshot_isolation")
+
+
 def keep_references(db: pw.Database) -> None:
     """Have the database refuse to delete what others refer to: SQLite does so where it is told to."""
     if isinstance(db, pw.SqliteDatabase):
