@@ -151,14 +151,14 @@ def isolate(db: pw.Database, level: str) -> None:
 
 
 def refuse_the_past(db: pw.Database, refuses: bool) -> None:
-    """Have a transaction at REPEATABLE READ fail that locks a row changed since it began to read; MariaDB from 11.6.2."""
+    """Have transactions at REPEATABLE READ fail to lock a row changed since they began to read, as MariaDB 11.8 does."""
     if isinstance(db, pw.PostgresqlDatabase):
-        return isolate(db, "REPEATABLE READ" if refuses else "READ COMMITTED")
-    if db.execute_sql("SHOW VARIABLES LIKE 'innodb_snapshot_isolation'").fetchone():
+        isolate(db, "REPEATABLE READ" if refuses else "READ COMMITTED")
+    elif db.execute_sql("SHOW VARIABLES LIKE 'innodb_snapshot_isolation'").fetchone():
         command = f"SET SESSION innodb_snapshot_isolation = {int(refuses)}"
         db.close()
-        return db.init(db.database, **{**db.connect_params, "init_command": command})
-    if refuses:
+        db.init(db.database, **{**db.connect_params, "init_command": command})
+    elif refuses:
         pytest.skip("this MariaDB has no innodb_snapshot_isolation")
 
 

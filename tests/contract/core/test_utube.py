@@ -16,7 +16,6 @@ from tests.steps import (
     Work,
     elsewhere,
     eventually,
-    is_conflict,
     is_exact,
     isolate,
     refuse_the_past,
@@ -294,9 +293,8 @@ def test_a_transaction_that_sees_the_past_spoils_nothing_for_others(make_live, i
         assert Task.select().count() == 2  # from here on MariaDB sees what was there then
         Work(make_live.db, others).result()
         if is_refused:
-            with pytest.raises(Exception) as refused:
+            with pytest.raises(Exception, match="1020|could not serialize"):
                 Task.take()
-            assert is_conflict(refused.value)
             transaction.rollback()
         else:
             assert taken(Task, 1) == ["a1"]
