@@ -151,7 +151,7 @@ def isolate(db: pw.Database, level: str) -> None:
 
 
 def refuse_the_past(db: pw.Database, refuses: bool) -> None:
-    """Have transactions at REPEATABLE READ fail to lock a row changed since they began to read, as MariaDB 11.8 does."""
+    """Have transactions at REPEATABLE READ fail to lock a row changed since they began to read, as on MariaDB 11.8."""
     if isinstance(db, pw.PostgresqlDatabase):
         isolate(db, "REPEATABLE READ" if refuses else "READ COMMITTED")
     elif db.execute_sql("SHOW VARIABLES LIKE 'innodb_snapshot_isolation'").fetchone():
