@@ -102,8 +102,8 @@ def run(words: Sequence[str]) -> int:
         command = [sys.executable, "-m", "pytest", *words, f"--junitxml={folder}/report"]
         if status := subprocess.run(command, cwd=ROOT).returncode:
             sys.exit(status)
-        (suite,) = ET.parse(f"{folder}/report").getroot()
-    return int(suite.attrib["tests"]) - int(suite.attrib["skipped"])
+        cases = ET.parse(f"{folder}/report").iter("testcase")  # the report's own number counts subtests as well
+        return sum(case.find("skipped") is None for case in cases)
 
 
 def written(page: str, found: Mapping[str, str]) -> str:
