@@ -150,6 +150,18 @@ def isolate(db: pw.Database, level: str) -> None:
     db.init(db.database, **{**db.connect_params, **options})
 
 
+def refuse_the_past(db: pw.Database, refuses: bool) -> None:
+    """Have transactions at REPEATABLE READ fail to lock a row changed since they began to read, as on MariaDB 11.8."""
+    if isinstance(db, pw.PostgresqlDatabase):
+        isolate(db, "REPEATABLE READ" if refuses else "READ COMMITTED")
+    elif db.execute_sql("SHOW VARIABLES LIKE 'innodb_snapshot_isolation'").fetchone():
+        command = f"SET SESSION innodb_snapshot_isolation = {int(refuses)}"
+        db.close()
+        db.init(db.database, **{**db.connect_params, "init_command": command})
+    elif refuses:
+        pytest.skip("this MariaDB has no innodb_snapshot_isolation")
+
+
 def keep_references(db: pw.Database) -> None:
     """Have the database refuse to delete what others refer to: SQLite does so where it is told to."""
     if isinstance(db, pw.SqliteDatabase):

@@ -103,7 +103,7 @@ def rebuilt_by_sql(db):  # as Alembic's batch_alter_table does, and SQLite's doc
 
 
 def rebuilt_by_playhouse(db):
-    migrate.migrate(migrate.SqliteMigrator(db).drop_not_null("task", "size"))
+    migrate.migrate(migrate.SqliteMigrator(db).drop_not_null("task", "size", legacy=True))
 
 
 @pytest.mark.parametrize("rebuilt", [rebuilt_by_sql, rebuilt_by_playhouse])

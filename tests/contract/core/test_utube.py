@@ -10,7 +10,17 @@ import pytest
 import xq
 from tests.conftest import SERVERS
 from tests.factories import task
-from tests.steps import PATIENCE, STUCK, Work, elsewhere, eventually, is_exact, isolate, transitions
+from tests.steps import (
+    PATIENCE,
+    STUCK,
+    Work,
+    elsewhere,
+    eventually,
+    is_exact,
+    isolate,
+    refuse_the_past,
+    transitions,
+)
 from tests.support.stories import played
 
 FEATURES = {"utube": True, "delayed": True, "buried": "any", "ttl": True, "ttr": True, "keep": True}
@@ -268,7 +278,9 @@ def test_dirty_marks_that_no_transaction_sees_yet_do_not_pile_up(make_live):
 
 
 @ON_SERVERS
-def test_a_transaction_that_sees_the_past_spoils_nothing_for_others(make_live):
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_transaction_that_sees_the_past_spoils_nothing_for_others(make_live, is_refused):
+    refuse_the_past(make_live.db, is_refused)
     all_have_one = {"utube": pw.CharField()}  # else MariaDB also locks the place where tasks without one would stand
     Task = make_live({"utube": True, "keep": True}, roles=("utube", "owner"), attributes=all_have_one)
     elsewhere(make_live.db, lambda: put(Task, "a0", "a1"))
@@ -277,13 +289,18 @@ def test_a_transaction_that_sees_the_past_spoils_nothing_for_others(make_live):
         Task.take().ack()
         all_heard(Task)
 
-    with make_live.db.atomic():
+    with make_live.db.atomic() as transaction:
         assert Task.select().count() == 2  # from here on MariaDB sees what was there then
         Work(make_live.db, others).result()
-        assert taken(Task, 1) == ["a1"]
+        if is_refused:
+            with pytest.raises(Exception, match="1020|could not serialize"):
+                Task.take()
+            transaction.rollback()
+        else:
+            assert taken(Task, 1) == ["a1"]
         Work(make_live.db, lambda: put(Task, "b0", "c0")).result()  # and nobody waits
     all_heard(Task)  # else a take skips the utube whose head the maintenance thread refreshes just then
-    assert taken(Task, 3) == ["b0", "c0"]
+    assert taken(Task, 3) == ["a1"] * is_refused + ["b0", "c0"]
     assert is_exact(Task)
 
 
