@@ -332,7 +332,7 @@ WITH_ALL = by_name(
     *(
         replace(call, name=f"{call.name}, all", features={**ALL, **call.features})
         for call in CALLS.values()
-        if not call.features.keys() & {"zombie", "lifetime"}  # which exclude others
+        if not call.features.keys() & {"zombie", "lifetime", "not_check_session"}  # which exclude others
     )
 )
 

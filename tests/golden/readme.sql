@@ -371,14 +371,6 @@ DELETE FROM "page"
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
--- W delay R: due by runat
-UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_runat"
-    WHERE "status" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
-    ORDER BY "runat" LIMIT :n)
-    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
-
 -- T bury B: key, of this session
 UPDATE "page"
     SET "status" = 'B', "runat" = NULL, "xq_owner" = NULL
@@ -435,6 +427,14 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'B', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
+-- W delay R: due by runat
+UPDATE "page"
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_runat"
+    WHERE "status" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
+    ORDER BY "runat" LIMIT :n)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ttr R: due by runat

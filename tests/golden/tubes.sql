@@ -582,14 +582,6 @@ DELETE FROM "mail"
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
--- W delay R: due by runat
-UPDATE "mail"
-    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
-    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat"
-    WHERE "id" IS NOT NULL AND "status" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
-    ORDER BY "runat" LIMIT :n)
-    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
-
 -- T bury B: key, of this session
 UPDATE "mail"
     SET "status" = 'B', "runat" = NULL, "owner" = NULL
@@ -668,6 +660,14 @@ UPDATE "mail"
 UPDATE "mail"
     SET "status" = 'B', "runat" = NULL, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- W delay R: due by runat
+UPDATE "mail"
+    SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
+    WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat"
+    WHERE "id" IS NOT NULL AND "status" = 'W' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
+    ORDER BY "runat" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- Z zombie X: due by runat

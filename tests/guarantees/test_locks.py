@@ -13,9 +13,11 @@ import pytest
 from tests.conftest import SERVERS
 from tests.contract.test_alerts import BEFORE, check
 from tests.factories import task
+from tests.servers import shared
 from tests.steps import PATIENCE, STUCK, Work, another_process, eventually, is_exact, processes, state, waiter
 from tests.support.console import visitor
 from xq import serve
+from xq.cli import main
 from xq.metrics import Metrics
 from xq.operators.inspection import LOOK
 
@@ -180,6 +182,23 @@ def test_a_lock_on_a_table_beside_a_queues_is_one_on_the_queue(two, shared_db):
         assert "the table task is locked by " in Task.xq.health().sentence
         assert ["the table task is locked by " in each.what for each in Task.xq.doctor()] == [True]
         assert Other.xq.health().state == "healthy"
+
+
+def test_a_command_with_a_url_names_the_lock_and_goes_on_with_other_queues(two, shared_db, capsys):
+    server = shared(SERVERS["postgres" if isinstance(shared_db, pw.PostgresqlDatabase) else "mariadb"])
+
+    def said(*command: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main([*command])
+        return "".join([*capsys.readouterr(), str(ended.value)])
+
+    with locked(shared_db):
+        for command in ("doctor", "health"):
+            assert "the table task is locked by " in said(command, f"{server.url(shared_db.database)}#task")
+        two[1].put(task())
+        both = said("doctor", server.url(shared_db.database))
+    assert "the table task is locked by " in both
+    assert "no process takes" in both
 
 
 def test_many_locks_hold_up_the_metrics_of_other_queues_no_longer_than_one(make_live, shared_db, monkeypatch):

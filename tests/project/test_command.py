@@ -149,6 +149,21 @@ def test_a_worker_runs_until_a_signal_comes(app):
         assert worker.wait(STUCK) == 0
 
 
+def test_a_second_signal_while_a_program_whose_workers_have_ended_ends_changes_nothing(app):
+    at_the_end = "atexit.register(lambda: (print('ending', flush=True), input()))"
+    (app / "slow.py").write_text(f"import atexit\nfrom app import work\n{at_the_end}\n")
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with started(app, "worker", "slow:work", **pipes) as worker:
+        xq(app, "put", "app:Page", "{}")
+        assert worker.stdout.readline() == "done 1\n"
+        worker.send_signal(signal.SIGINT)
+        assert worker.stdout.readline() == "ending\n"
+        for second in (signal.SIGINT, signal.SIGTERM):
+            worker.send_signal(second)
+        _, errors = worker.communicate("\n", timeout=STUCK)
+    assert (worker.returncode, "Traceback" in errors) == (0, False)
+
+
 def test_a_worker_is_a_handler_a_queue_or_a_plain_function(app):
     for n, arguments in enumerate([("app:work",), ("app:Page",), ("app:plain", "--queue", "app:Page")], 1):
         xq(app, "put", "app:Page", "{}")

@@ -307,3 +307,9 @@ def test_no_second_has_more_takes_than_a_rate_allows(limit):
     (guard,) = machine(roles=ROLES, rate=f"{limit}/s").guards
     interval, slack, _ = guard.limits[None]
     assert slack // interval + -(-1_000_000 // interval) <= limit  # as rate/slice.py proves
+
+
+def test_features_are_composed_in_one_order():
+    on = {"history": True, "after": True, "ttr": 60}
+    names = [feature.name for feature in compose(on)]
+    assert names == [feature.name for feature in compose(dict(reversed(on.items())))]

@@ -38,7 +38,7 @@ class ServerLanguage(Language):
         driver = cast(ServerDriver, store.driver)
         if number == driver.number(connection):
             store.execute(self.session_sql.briefly)
-        elif driver.batching == "pipeline":  # a pooler lends it to others, too
+        elif self.briefly:  # a pooler lends it to others, too
             driver.brief[connection] = f"SELECT 1 WHERE TRUE{self.briefly}"
 
     def liveness(self, store: Connections) -> SessionConnection:

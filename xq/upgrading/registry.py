@@ -50,7 +50,8 @@ def compose(features: Mapping[str, Any], default_id: str = "required") -> list[F
         _model_of_features()(**on)
     except ValidationError as error:
         raise ConfigurationError(_explained(error, on)) from error
-    return [FEATURES[name](value) for name, value in on.items()] + list(own.values())
+    # In one order, so that a program and a record have the same triggers, to the letter.
+    return [make(on[name]) for name, make in FEATURES.items() if name in on] + list(own.values())
 
 
 def _explained(error: ValidationError, given: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextvars
 import logging
 import math
@@ -54,12 +55,12 @@ def handled_by(handle: Callable[[str, bool], object]) -> Iterator[None]:
     Only the main thread can: another ignores it. A third signal is ignored: it would interrupt the release of the
     tasks, or the end of the program. A SIGHUP is never the second one: a terminal that closes may send several. One
     that the program ignores, as under nohup, stays ignored. A process that is forked within the block, by the function
-    of a worker, is ended by them as without it.
+    of a worker, is ended by them as without it. A second one that comes after the block ends the program with status 0.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    here, signals = os.getpid(), list[int]()
+    here, signals, is_over = os.getpid(), list[int](), threading.Event()
 
     def handled(number: int, frame: Any) -> None:
         if os.getpid() != here:
@@ -71,6 +72,10 @@ def handled_by(handle: Callable[[str, bool], object]) -> Iterator[None]:
         if again := bool(signals):
             for each in PASSED_ON:
                 signal.signal(each, signal.SIG_IGN)
+        if again and is_over.is_set():
+            if threading.main_thread().is_alive():  # else the program is ending
+                raise SystemExit(0)
+            return
         signals.append(number)
         handle(signal.Signals(number).name, again)
 
@@ -79,8 +84,12 @@ def handled_by(handle: Callable[[str, bool], object]) -> Iterator[None]:
     try:
         yield
     finally:
+        is_over.set()
         for number, handler in before.items():
-            if signal.getsignal(number) is handled:  # else they are ignored
+            ends = signals and handler in (signal.SIG_DFL, signal.default_int_handler)
+            if ends:
+                atexit.register(signal.signal, number, signal.SIG_IGN)  # Python's end resets a handler, but not this
+            elif signal.getsignal(number) is handled:  # else they are ignored
                 signal.signal(number, handler)
 
 

@@ -569,26 +569,6 @@ DELETE FROM `page`
     ORDER BY `id` LIMIT 1
     RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
 
--- W delay R: due by runat
-SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
-    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
-    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
-UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
-    WHERE :chosen;
-SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
-    WHERE :chosen FOR UPDATE;  -- read them back
-IF @@tx_isolation = 'REPEATABLE-READ' THEN
-    SELECT `page`.`id` FROM (SELECT `page`.`id` AS xq_c0 FROM `page` FORCE INDEX (`page_xq_runat`)
-    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
-    ORDER BY `runat` LIMIT :most) AS xq_c STRAIGHT_JOIN `page` FORCE INDEX (PRIMARY) ON `page`.`id` = xq_c0
-    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) LIMIT :n FOR UPDATE SKIP LOCKED;
-ELSE
-    SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
-    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
-    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
-END IF;  -- lock the tasks, in a transaction of the application
-
 -- T bury B: key, of this session
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
@@ -691,6 +671,26 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+
+-- W delay R: due by runat
+SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    WHERE :chosen;
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `page`.`id` FROM (SELECT `page`.`id` AS xq_c0 FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :most) AS xq_c STRAIGHT_JOIN `page` FORCE INDEX (PRIMARY) ON `page`.`id` = xq_c0
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- T ttr R: due by runat
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)

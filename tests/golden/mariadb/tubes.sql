@@ -856,26 +856,6 @@ DELETE FROM `mail`
     ORDER BY `id` LIMIT 1
     RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
 
--- W delay R: due by runat
-SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
-    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
-    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
-UPDATE `mail` FORCE INDEX (PRIMARY)
-    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
-    WHERE :chosen;
-SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
-    WHERE :chosen FOR UPDATE;  -- read them back
-IF @@tx_isolation = 'REPEATABLE-READ' THEN
-    SELECT `mail`.`id` FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_runat`)
-    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
-    ORDER BY `runat` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
-    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) LIMIT :n FOR UPDATE SKIP LOCKED;
-ELSE
-    SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
-    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
-    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
-END IF;  -- lock the tasks, in a transaction of the application
-
 -- T bury B: key, of this session
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
@@ -1027,6 +1007,26 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+
+-- W delay R: due by runat
+SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
+UPDATE `mail` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
+    WHERE :chosen;
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- Z zombie X: due by runat
 SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)

@@ -279,7 +279,7 @@ UPDATE "page"
 -- T ack D: keys, of this session
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D: key, of this very take
@@ -291,13 +291,13 @@ UPDATE "page"
 -- T ack D: keys, of this very take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "xq_owner" = :token
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D: keys, each of its take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D with update={'url': ...}
@@ -315,7 +315,7 @@ UPDATE "page"
 -- T release R: keys, of this session
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: key, of this very take
@@ -327,13 +327,13 @@ UPDATE "page"
 -- T release R: keys, of this very take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "xq_owner" = :token
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: keys, each of its take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: owned
@@ -440,21 +440,12 @@ DELETE FROM "page"
 
 -- R T W B D kill X: keys
 DELETE FROM "page"
-    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'R'
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND ("id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R T W cancel X: key
 DELETE FROM "page"
     WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND '' || "status" = 'R'
-    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
-
--- W delay R: due by runat
-UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "status" = 'W' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))
-    ORDER BY "runat" LIMIT :n FOR NO KEY UPDATE SKIP LOCKED)
-    SELECT * FROM picked)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T bury B: key, of this session
@@ -466,7 +457,7 @@ UPDATE "page"
 -- T bury B: keys, of this session
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T bury B: key, of this very take
@@ -478,13 +469,13 @@ UPDATE "page"
 -- T bury B: keys, of this very take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "xq_owner" = :token
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T bury B: keys, each of its take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig R: first
@@ -514,6 +505,15 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND '' || "status" = 'R'
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
+-- W delay R: due by runat
+UPDATE "page"
+    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
+    WHERE "status" = 'W' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))
+    ORDER BY "runat" LIMIT :n FOR NO KEY UPDATE SKIP LOCKED)
+    SELECT * FROM picked)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ttr R: due by runat
@@ -775,7 +775,7 @@ SELECT "id", "url", "title", "status", "runat", "xq_owner", "xq_owner" FROM "pag
 
 -- look at all
 SELECT "id", "url", "title", "status", "runat", "xq_owner", "xq_owner" FROM "page"
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed));
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed));
 
 -- maintenance, for this queue and others: what other processes may have changed
 SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n FROM xq_queue

@@ -378,7 +378,7 @@ UPDATE "mail"
 -- T ack Z: keys, of this session
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8), "owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z: key, of this very take
@@ -390,13 +390,13 @@ UPDATE "mail"
 -- T ack Z: keys, of this very take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8), "owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "owner" = :token
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z: keys, each of its take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8), "owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z with delay: key, of this session
@@ -426,7 +426,7 @@ UPDATE "mail"
 -- T release R: keys, of this session
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R: key, of this very take
@@ -438,13 +438,13 @@ UPDATE "mail"
 -- T release R: keys, of this very take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "owner" = :token
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R: keys, each of its take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R: owned
@@ -563,21 +563,12 @@ DELETE FROM "mail"
 
 -- R T W B Z kill X: keys
 DELETE FROM "mail"
-    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'R'
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND ("id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R T W cancel X: key
 DELETE FROM "mail"
     WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND '' || "status" = 'R'
-    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
-
--- W delay R: due by runat
-UPDATE "mail"
-    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
-    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "mail"
-    WHERE "status" = 'W' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))
-    ORDER BY "runat" LIMIT :n FOR NO KEY UPDATE SKIP LOCKED)
-    SELECT * FROM picked)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T bury B: key, of this session
@@ -589,7 +580,7 @@ UPDATE "mail"
 -- T bury B: keys, of this session
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T bury B: key, of this very take
@@ -601,13 +592,13 @@ UPDATE "mail"
 -- T bury B: keys, of this very take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "owner" = :token
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T bury B: keys, each of its take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "owner" = NULL
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND '' || "status" = 'T' AND ("id" = ANY(ARRAY(SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed)) AND ("id", '' || "owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed))
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- B dig R: first
@@ -660,6 +651,15 @@ UPDATE "mail"
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "owner" = NULL
     WHERE "id" = :k0 AND '' || "status" = 'R'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- W delay R: due by runat
+UPDATE "mail"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
+    WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "mail"
+    WHERE "status" = 'W' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))
+    ORDER BY "runat" LIMIT :n FOR NO KEY UPDATE SKIP LOCKED)
+    SELECT * FROM picked)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- Z zombie X: due by runat
@@ -1014,7 +1014,7 @@ SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempt
 
 -- look at all
 SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr", "owner" FROM "mail"
-    WHERE "id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed));
+    WHERE ("id" = ANY(ARRAY(SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed)) AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed));
 
 -- maintenance, for this queue and others: what other processes may have changed
 SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n FROM xq_queue

@@ -17,8 +17,10 @@ from playhouse.reflection import Introspector, SqliteMetadata
 from xq.adapters.peewee import upgrade, urls
 from xq.api import Queue
 from xq.core.errors import BadValue, ConfigurationError, Error, shown
-from xq.core.kinds import own_name
+from xq.core.kinds import beside, own_name
 from xq.core.schema import asks_for_own
+from xq.operators.inspection import LOOK, Locked
+from xq.sql.postgres.postgres_dialect import LOCKED_BY
 from xq.sql.postgres.postgres_objects import KEY
 from xq.sql.shared import QUEUES, TUBES
 from xq.sql.sqlite.sqlite_language import SqliteShared
@@ -42,6 +44,28 @@ def model_of(found: pw.Database, table: str) -> type[pw.Model]:
     tables = found.get_tables()
     if table not in tables:
         raise BadValue(f"there is no table {shown(table)}: there are {', '.join(tables) or 'none'}")
+    with _unlocked(found, table):
+        return _model_of(found, table)
+
+
+@contextmanager
+def _unlocked(found: pw.Database, table: str) -> Iterator[None]:
+    """Raise Locked if the block waits for longer than LOOK seconds: PostgreSQL reads no columns of a locked table."""
+    if not isinstance(found, pw.PostgresqlDatabase):
+        yield
+        return
+    try:
+        with found.atomic():  # a setting of the session could stay behind in a pooler's connection
+            found.execute_sql(f"SET LOCAL lock_timeout = '{LOOK}s'")
+            yield
+    except pw.OperationalError as error:
+        sql = LOCKED_BY.replace(":name", "%s").replace(":beside", "%s")
+        if locked := found.execute_sql(sql, (f'"{table}"', beside(table, ""))).fetchall():
+            raise Locked(table, locked) from error
+        raise
+
+
+def _model_of(found: pw.Database, table: str) -> type[pw.Model]:
     of = Introspector(_Columns(found)) if isinstance(found, pw.SqliteDatabase) else Introspector.from_database(found)
     made: type[pw.Model] = of.generate_models(table_names=[table], literal_column_names=True)[table]
     for column in found.get_columns(table):
