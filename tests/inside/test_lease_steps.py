@@ -143,6 +143,19 @@ def test_an_ack_whose_row_is_locked_lets_the_others_pass_and_says_who_has_it(mak
     assert any("ack of task 1 waits: another transaction has had its row" in told for told in caplog.messages)
 
 
+@pytest.mark.parametrize("shared_db", list(SERVERS), indirect=True)
+def test_a_program_that_ends_leaves_a_task_whose_row_is_locked_and_warns_of_it_once(make_shared, caplog):
+    Task = make_shared(FEATURES, roles=("runat", "owner"))
+    worker = Worker(Task, 3)
+    with another_session(Task) as session:
+        session.execute("UPDATE task SET name = 'at work' WHERE id IN (1, 2)")
+        worker.attempts.calls.stop.set()
+        worker.attempts.release_all()
+    (told,) = [each.message for each in caplog.records if "released task" not in each.message and each.levelno >= 30]
+    assert "the program ends while the database fails" in told
+    assert [state(Task, lease.task.id) for lease in worker.leases] == ["T", "T", "R"]
+
+
 def test_the_ack_of_a_cancelled_coroutine_is_not_applied_when_its_transaction_is_rolled_back(make_shared):
     Task = make_shared(FEATURES, roles=("runat", "owner"))
     tasks = [lease.task for lease in Worker(Task, 3).leases]

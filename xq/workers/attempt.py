@@ -186,14 +186,15 @@ class RetriedCalls(Generic[T]):
                     self.log.warning("the function returned, but its task is lost: %s", error)
                 return None
             except Exception as error:
-                if not repeats or not self._store.may_pass(error) or (otherwise and self.moves.is_locked(error)):
+                passes = repeats and self._store.may_pass(error)
+                if passes and self.stop.is_set():  # the program does not wait for the database, or for a lock
+                    self.stop.note(self.log, error)
+                    raise
+                if not passes or (otherwise and self.moves.is_locked(error)):
                     if otherwise is None:
                         raise
                     otherwise(error)
                     return None
-                if self.stop.is_set():  # the program does not wait for the database
-                    self.stop.note(self.log, error)
-                    raise
                 self.wait_for_the_database(error)
 
     def wait_for_the_database(self, error: Exception) -> None:
