@@ -70,18 +70,18 @@ demo: $(DEMO) ## a first look: run examples/demo.py, have Spark report on that r
 
 environment: $(LINT) ## what the tests and lint need, installed
 
-test: $(TEST) ## the tests to run before each commit, less than 7 minutes
+test: $(TEST) ## the tests to run before each commit, 5 minutes on two cores
 	$(PYTEST) $(call TIERS,test) $(ARGS)
 	$(call ON_SQLALCHEMY,test)
 
-gate: ## what must pass before commits are handed in: .ci/run on a fresh clone of HEAD, 16 minutes
+gate: ## what must pass before commits are handed in: .ci/run on a fresh clone of HEAD, less than 15 minutes
 	@git status --short | sed 's/^/not committed, so not in the gate: /'
 	@passed=`git rev-parse --absolute-git-dir`/gate && clone=`mktemp -d "$${TMPDIR:-/tmp}/xq-gate-XXXXXX"` && \
 	git clone -q . "$$clone" && cd "$$clone" && \
 	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES CI=true bash .ci/run </dev/null && \
 	git rev-parse HEAD >"$$passed" && rm -rf "$$clone" && cat "$$passed" || { echo "see $$clone"; exit 1; }
 
-test-all: $(if $(DB)$(ARGS),test,test test-rest test-more wheel-test) ## test, test-rest and test-more, 17 minutes
+test-all: $(if $(DB)$(ARGS),test,test test-rest test-more wheel-test) ## test, test-rest, test-more and wheel-test
 
 test-rest: $(TEST) ## what else must pass before a change lands: most of the contract on the servers, the documents
 	$(PYTEST) $(call TIERS,rest) $(ARGS)
