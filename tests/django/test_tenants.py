@@ -237,10 +237,10 @@ def observe(execute, sql, values, many, context):
     return execute(sql, values, many, context)
 
 observed = []
+clocks.monotonic = lambda now=clocks.monotonic(): now  # once a second calls look at the installation and for due tasks
 with schema_context("acme"):
     Mail.put({"note": "the first call checks the installation"})
     Mail.take()
-    clocks.monotonic = lambda now=clocks.monotonic(): now  # once a second a call looks at the installation
     found = [seen(lambda: Mail.put({"note": "x"})), seen(Mail.take)]
     with connection.execute_wrapper(observe):
         Mail.put({"note": "y"})
