@@ -128,11 +128,14 @@ def test_the_ack_of_a_process_that_stood_still_for_longer_than_the_ttr_is_lost_w
     assert transitions(Task) == {"X-R": 1, "R-T": 2, "T-R": 1, "T-D": 1}
 
 
+@pytest.mark.parametrize("ends", [False, True], ids=["", "the program ends"])
 @pytest.mark.parametrize("shared_db", list(SERVERS), indirect=True)
-def test_an_ack_whose_row_is_locked_lets_the_others_pass_and_says_who_has_it(make_shared, caplog, monkeypatch):
+def test_an_ack_whose_row_is_locked_lets_the_others_pass_and_says_who_has_it(make_shared, caplog, monkeypatch, ends):
     monkeypatch.setattr("xq.engine.named.WARNED", 0.0)
     Task = make_shared(FEATURES, roles=("runat", "owner"))
     worker = Worker(Task, 3)
+    if ends:
+        worker.attempts.calls.stop.set()
     with another_session(Task) as session:
         session.execute(f"UPDATE task SET name = 'at work' WHERE id = {worker.lease.task.id}")
         unacked, _ = worker.attempts.ack_and_take(worker.leases)

@@ -157,8 +157,14 @@ class RetriedCalls(Generic[T]):
 
     def finish_or_leave(self, task: Taken, move: Callable[[], Any]) -> Any:
         """Finish a task as `finish`. If the database refuses that, log it: the task stays taken."""
-        told = "task %s can be neither finished nor given back, and stays taken"
-        return self.finish(move, lambda error: self.log.exception(told, self.key(task)))
+
+        def leave(error: Exception) -> None:
+            if self.stop.is_set() and self.moves.is_locked(error):
+                self.stop.note(self.log, error)
+            else:
+                self.log.exception("task %s can be neither finished nor given back, and stays taken", self.key(task))
+
+        return self.finish(move, leave)
 
     def finish(
         self,
@@ -186,15 +192,14 @@ class RetriedCalls(Generic[T]):
                     self.log.warning("the function returned, but its task is lost: %s", error)
                 return None
             except Exception as error:
-                passes = repeats and self._store.may_pass(error)
-                if passes and self.stop.is_set():  # the program does not wait for the database, or for a lock
-                    self.stop.note(self.log, error)
-                    raise
-                if not passes or (otherwise and self.moves.is_locked(error)):
+                if not repeats or not self._store.may_pass(error) or (otherwise and self.moves.is_locked(error)):
                     if otherwise is None:
                         raise
                     otherwise(error)
                     return None
+                if self.stop.is_set():  # the program does not wait for the database
+                    self.stop.note(self.log, error)
+                    raise
                 self.wait_for_the_database(error)
 
     def wait_for_the_database(self, error: Exception) -> None:
