@@ -37,7 +37,7 @@ PINS    = -c constraints.txt
 
 # Tests run in lanes: processes side by side, each with servers of its own. On a RAM disk, where there is one of 4 GiB,
 # they take half of the time; what a test leaves there when it fails is in the folder that its report names.
-LANES ?= 3
+LANES ?= 2
 RAM   := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4194304 { print "/dev/shm" }')
 PYTEST = $(if $(RAM),TMPDIR=$${TMPDIR:-$(RAM)} )$(BIN)/python -m pytest -n $(LANES) --dist worksteal
 # A test that hangs ends after 120 s (pyproject.toml); some of those of `make test-long` take longer than that.
