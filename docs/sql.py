@@ -13,7 +13,7 @@ from layout import laid_out
 
 import xq
 from xq.core.acting import PART
-from xq.sql.mariadb import mariadb_objects
+from xq.sql.innodb import innodb_objects
 from xq.sql.mariadb.mariadb_dialect import Mariadb
 from xq.sql.postgres import postgres_objects
 from xq.sql.postgres.postgres_dialect import Postgres
@@ -323,7 +323,7 @@ def _texts(dialect: Any) -> dict[str, str]:
         return {
             "⟨exact {x}⟩": dialect.exact("{x}"),
             "⟨event⟩": objects.in_triggers()["event"],
-            "⟨part {x}⟩": mariadb_objects.part("{x}"),
+            "⟨part {x}⟩": innodb_objects.part("{x}"),
         }
     return {}
 

@@ -32,7 +32,7 @@ from tests.support.wait import take
 from xq.core.kinds import ErrorKind
 from xq.database import duties
 from xq.sql import server_notifier
-from xq.sql.mariadb.mariadb_language import MariadbLanguage
+from xq.sql.mariadb.mariadb_dialect import MariadbLanguage
 
 
 @pytest.fixture(params=["mariadb"])

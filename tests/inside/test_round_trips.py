@@ -31,7 +31,7 @@ from tests.support.trips import (
 )
 from xq.engine import statements, take, timers
 from xq.features.utube import server as server_heads
-from xq.features.utube.mariadb import MariadbHeads
+from xq.features.utube.innodb import InnodbHeads
 
 EXPECTED = {
     "sqlite": """
@@ -320,7 +320,7 @@ def test_a_take_does_a_bounded_part_of_what_was_left_to_do(shared_db, request, m
     for module in (statements, take, timers):
         monkeypatch.setattr(module, "PER_MOVE", 100)
     monkeypatch.setattr(server_heads, "MANY", 100)
-    monkeypatch.setattr(MariadbHeads, "at_once", 20)
+    monkeypatch.setattr(InnodbHeads, "at_once", 20)
     counter, kinds = counter_of(monkeypatch), {"timers": {}, "and utube": {"utube": True}}
     queues = {of: timed(shared_db, f"timed{len(on)}", on) for of, on in kinds.items()}
     found = {of: upkeep(counter, queue) for of, queue in queues.items()}

@@ -426,14 +426,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "of MariaDB a call does not lock the task of a key",
-        "xq/sql/mariadb/mariadb_moves.py",
+        "xq/sql/innodb/innodb_moves.py",
         '{self.named(rows)}{self.fence(rows)}{self.terms.lock}"',
         '{self.named(rows)}{self.fence(rows)}"',
         "contract/core/test_ownership.py::test_threads_that_fight_for_one_task_have_one_winner explore/test_explore.py",
     ),
     Mutant(
         "a backslash in a status is not escaped for MariaDB",
-        "xq/sql/mariadb/mariadb_language.py",
+        "xq/sql/innodb/innodb_language.py",
         'return text.replace("\\\\", "\\\\\\\\") if isinstance(value, str) else text',
         "return text",
         "contract/core/test_install.py::test_the_ddl_of_mariadb_is_run_by_its_client_whatever_the_quotes_of_a_session_are",

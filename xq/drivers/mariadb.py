@@ -20,7 +20,8 @@ from xq.drivers.base import BaseDriver, is_gone, is_remote, kind_by_class, kinds
 OLDEST = (10, 6)  # the oldest supported server
 COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
 COM_QUERY = 3  # the command in MariaDB's protocol that runs a statement
-TRANSACTION = "BEGIN NOT ATOMIC START TRANSACTION; "  # begins a MariaDB block that is a transaction
+TRANSACTION = "BEGIN NOT ATOMIC START TRANSACTION; "  # begins a block that is a transaction
+AS_TRANSACTION = f"{TRANSACTION}{{}}; COMMIT; END"  # after an error it has to be rolled back
 
 # Of sockets, as far as the system has them; as `LIMITS` of PostgreSQL.
 OPTIONS = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 5000}
@@ -75,11 +76,6 @@ class _Answers(io.RawIOBase):
                 raise TimeoutError(f"no answer for {SILENCE:g} s, and none to a new connection")
 
 
-def as_transaction(sql: str) -> str:
-    """Return MariaDB statements as a block that is a transaction. After an error it has to be rolled back."""
-    return f"{TRANSACTION}{sql}; COMMIT; END"
-
-
 class Pymysql(BaseDriver):
     """pymysql, in autocommit."""
 
@@ -129,7 +125,7 @@ class Pymysql(BaseDriver):
 
     def pipelined(self, cursor: Callable[[], Any], statements: Sequence[Sent]) -> list[list[Row]]:
         made = cursor()
-        self.execute(made, as_transaction("; ".join(self._text(made, *each) for each in statements)), ())
+        self.execute(made, AS_TRANSACTION.format("; ".join(self._text(made, *each) for each in statements)), ())
         found = self._results(made)
         return found + [[]] * (len(statements) - len(found))  # the last statement may return no rows at all
 
@@ -143,7 +139,7 @@ class Pymysql(BaseDriver):
         # A separate query: in an IF's condition, InnoDB would lock what it reads.
         room = f"{condition} INTO xq_room; IF xq_room THEN {wanted}; END IF"
         block = f"BEGIN NOT ATOMIC DECLARE xq_room BOOLEAN; {before}; {room}; END"
-        self.execute(made, as_transaction(block), ())
+        self.execute(made, AS_TRANSACTION.format(block), ())
         return self.rows(made)
 
     def rows(self, cursor: Any) -> list[Row]:

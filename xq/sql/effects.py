@@ -2,8 +2,8 @@
 
 An effect is data. Its texts have holes, as those of triggers.sql do: `{old}` and `{new}` are the states of the row
 before and after, 'X' where it is no task. One effect serves several kinds of changes: a task comes by an insert, and by
-an update of its key. Four functions write effects as SQL: for SQLite, for MariaDB, and two for PostgreSQL, whose
-triggers see each row of an update, but the rows of an insert or a delete at once.
+an update of its key. Four functions write effects as SQL: for SQLite, for InnoDB (MariaDB and MySQL), and two for
+PostgreSQL, whose triggers see each row of an update, but the rows of an insert or a delete at once.
 
 A feature's own effects stand in its slice. What needs a program, or one database alone needs, stands in triggers.sql.
 """
@@ -148,7 +148,7 @@ def on_sqlite(effect: Effect, holes: Holes) -> str:
     return f"{effect.into} {rows}{adding};"
 
 
-def on_mariadb(effect: Effect, holes: Holes) -> str:
+def on_innodb(effect: Effect, holes: Holes) -> str:
     return _for_row(effect, f"SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 4025, MESSAGE_TEXT = {effect.refuses}")
 
 

@@ -33,6 +33,7 @@ class Language(ABC):
     """SQL in this database's own way, whatever table it is about; it runs on a store's connections."""
 
     database: ClassVar[str]  # its name, as in DIALECTS
+    family: ClassVar[str]  # whose SQL it has: its name, or that of several databases, "innodb"
     is_local: ClassVar[bool]  # whether the database has one writer at a time, so that no statement locks rows
     most_values: int  # of one statement
     first_schema = ""  # SQL for the schema of a server where xq has its records
@@ -82,6 +83,7 @@ class Language(ABC):
     quotes = '"'  # around names
     number_alone = text_alone = Form("+{}")  # a column in a form for which the planner uses no index
     new_value = Form("excluded.{}")  # the value for a column that `on_conflict` did not insert
+    variable = AS_IT_IS  # a variable, where a take is a block
     hint = Form("")  # makes the planner read a table by the index with this name
     never: str  # SQL for "never" in a role that stores seconds, where NULL means the default
     forever: float = math.inf  # the same, as a value
@@ -123,6 +125,10 @@ class Language(ABC):
     def exact(self, column: str, kind: Kind = "text") -> str:
         """Return a column for an exact comparison in any collation. It cannot use an index."""
         return self.exact_text(column) if kind == "text" else column
+
+    def declare(self, names: Sequence[str], kind: str, value: str = "") -> str:
+        """Return the statement that gives variables of a block a value, or NULL."""
+        return ""
 
     def on_conflict(self, key: str, update: str = "") -> str:
         """Return the clause by which an INSERT updates, or skips, an existing row."""

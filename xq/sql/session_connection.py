@@ -19,7 +19,7 @@ from xq.core import time
 from xq.core.connections import Connector, keep
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import ErrorKind, Row
-from xq.sql.language import SHARED_TEXTS
+from xq.sql.language import SHARED_TEXTS, Form
 from xq.sql.liveness_locks import LivenessLocks
 from xq.sql.named import by_position, filled, listed
 from xq.sql.shared import ALIVE, SESSIONS
@@ -47,7 +47,7 @@ class SessionSql:
     time: str  # an expression for the server's time in seconds since 1970
     unless_there: str  # the clause by which an INSERT skips an existing row
     briefly: str  # has a connection wait for a lock for a second at most
-    nowait: str  # a prefix with which a statement fails instead of waiting for a lock
+    nowait: Form  # a statement that fails in place of waiting for a lock
     watch: str = ""  # returns a row once `:found` is true, and none after some seconds; empty if the server notifies
 
     # Delete the entry by `:process` for the session `:uuid` (see `register`); all entries for several sessions.
@@ -340,7 +340,7 @@ class SessionConnection(LivenessLocks):
         with self._lock, self.connector.errors():
             self.open()
             try:
-                return self._ask(self.sql.nowait + sql, values)
+                return self._ask(self.sql.nowait(sql), values)
             except Exception as error:
                 # This thread's transaction may hold the lock, and would wait for itself: MariaDB also locks the
                 # gaps beside a session's row.

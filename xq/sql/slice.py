@@ -38,7 +38,7 @@ class Slice:
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
-        self.file = self.folder / f"{terms.database}.sql" if self.folder else None
+        self.file = self.folder / f"{terms.family}.sql" if self.folder else None
 
     @classmethod
     def hides(cls) -> bool:
@@ -72,7 +72,7 @@ class Slice:
         return ""
 
     # Of the installed objects, by the suffixes of their names:
-    folder: ClassVar[Path | None] = None  # with its texts for each database: sqlite.sql, mariadb.sql, postgres.sql
+    folder: ClassVar[Path | None] = None  # with its texts for each database: sqlite.sql, innodb.sql, postgres.sql
     tables: Sequence[str] = ()  # side tables, whose texts have these names there, or in each database's tables.sql
     indexes: Mapping[str, Index] = MappingProxyType({})
     watched: Sequence[str] = ()  # the columns whose changes triggers must see, beside the status, the key and the tube

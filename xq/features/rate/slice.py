@@ -72,8 +72,12 @@ class RateSlice(Slice):
 
     def charge(self, task: str) -> Charge:
         if self.terms.takes_in_block:
-            variables = f"DECLARE xq_interval, xq_slack BIGINT DEFAULT 0; DECLARE xq_bucket TYPE OF {RATES}.bucket"
-            return Charge(self._in_steps(task), "xq_bucket IS NULL", variables)
+            bucket, *numbers = map(self.terms.variable, ("bucket", "interval", "slack"))
+            declared = (
+                self.terms.declare(numbers, "BIGINT", "0"),
+                self.terms.declare([bucket], f"TYPE OF {RATES}.bucket"),
+            )
+            return Charge(self._in_steps(task), f"{bucket} IS NULL", "; ".join(declared))
         return Charge(self._at_once(task), f"{self.bucket} IS NULL")
 
     def _at_once(self, task: str) -> str:
@@ -89,16 +93,17 @@ class RateSlice(Slice):
 
     def _in_steps(self, task: str) -> str:
         # A statement that writes would lock the limits that it reads, and a SELECT does not.
-        terms, key, queue = self.terms, self._key("xq_bucket"), self.terms.literal(self.terms.source_name)
+        terms, queue = self.terms, self.terms.literal(self.terms.source_name)
+        bucket, interval, slack = map(terms.variable, ("bucket", "interval", "slack"))
         there = terms.on_conflict("queue, bucket", "full_us = full_us")
         return (
-            f"SELECT {self.bucket} INTO xq_bucket FROM {terms.table_in_schema} WHERE {task}; "
-            f"SELECT n, slack INTO xq_interval, xq_slack FROM {self.limits.table} WHERE feature = 'rate' "
-            f"AND value IN ({key}, '') ORDER BY value DESC, is_set DESC LIMIT 1; "
+            f"SELECT {self.bucket} INTO {bucket} FROM {terms.table_in_schema} WHERE {task}; "
+            f"SELECT n, slack INTO {interval}, {slack} FROM {self.limits.table} WHERE feature = 'rate' "
+            f"AND value IN ({self._key(bucket)}, '') ORDER BY value DESC, is_set DESC LIMIT 1; "
             f"INSERT INTO {RATES} (queue, bucket, full_us) "
-            f"SELECT {queue}, xq_bucket, {terms.now_us} FROM DUAL WHERE xq_bucket IS NOT NULL{there}; "
-            f"UPDATE {RATES} SET full_us = {self._charged('xq_interval')} WHERE {self.mine} "
-            f"AND bucket = xq_bucket AND full_us <= {terms.now_us} + xq_slack"
+            f"SELECT {queue}, {bucket}, {terms.now_us} FROM DUAL WHERE {bucket} IS NOT NULL{there}; "
+            f"UPDATE {RATES} SET full_us = {self._charged(interval)} WHERE {self.mine} "
+            f"AND bucket = {bucket} AND full_us <= {terms.now_us} + {slack}"
         )
 
     def _charged(self, added: str) -> str:

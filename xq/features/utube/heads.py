@@ -53,7 +53,7 @@ class UtubeHeads(Heads):
     def __init__(self, terms: Rows) -> None:
         self.terms, self.limits, guard = terms, Limits(terms), terms.machine.turns
         assert guard
-        self.file = Path(__file__).parent / f"{terms.database}.sql"
+        self.file = Path(__file__).parent / f"{terms.family}.sql"
         self.fair: bool = guard.value
         self.role = terms.roles[guard.role]
         # With `fair` the tasks without a utube are a group, too.

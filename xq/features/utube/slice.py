@@ -8,14 +8,14 @@ from functools import cached_property
 from xq.core.errors import shown
 from xq.core.machine import READY, TAKEN
 from xq.features.utube.heads import UtubeHeads
-from xq.features.utube.mariadb import MariadbHeads
+from xq.features.utube.innodb import InnodbHeads
 from xq.features.utube.postgres import PostgresHeads
 from xq.features.utube.sqlite import SqliteHeads
 from xq.sql.heads import Index
 from xq.sql.rows import Rows
 from xq.sql.slice import Hidden, Slice
 
-KINDS: Mapping[str, type[UtubeHeads]] = {"sqlite": SqliteHeads, "postgres": PostgresHeads, "mariadb": MariadbHeads}
+KINDS: Mapping[str, type[UtubeHeads]] = {"sqlite": SqliteHeads, "postgres": PostgresHeads, "innodb": InnodbHeads}
 LISTED = 5  # keys that a message names
 
 
@@ -26,7 +26,7 @@ class UtubeSlice(Slice):
 
     @cached_property
     def heads(self) -> UtubeHeads:  # type: ignore[override]
-        return KINDS[self.terms.database](self.terms)
+        return KINDS[self.terms.family](self.terms)
 
     @property
     def watched(self) -> Sequence[str]:  # type: ignore[override]

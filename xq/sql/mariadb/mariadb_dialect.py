@@ -1,139 +1,55 @@
-"""MariaDB 10.6 and later."""
+"""MariaDB 10.6 and later: what it says in another way than MySQL. The rest is in ../innodb/."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from itertools import chain
+from collections.abc import Sequence
 
-from xq.core.connections import Connection, Connections, Run
-from xq.core.errors import ConfigurationError, shown
-from xq.core.kinds import BYTES, ErrorKind, Field, Kind, Row, Table, Values
-from xq.core.machine import Machine
-from xq.sql.mariadb.mariadb_installer import MariadbInstaller
-from xq.sql.mariadb.mariadb_language import EXACT_TEXT, MariadbLanguage, MariadbShared
-from xq.sql.mariadb.mariadb_moves import MariadbMoves
-from xq.sql.mariadb.mariadb_objects import LONG, PREFIX
-from xq.sql.mariadb.mariadb_queries import MariadbQueries
-from xq.sql.named import filled
-from xq.sql.server import Server
-from xq.sql.shared import QUEUES
-
-CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
-PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
-HIGHEST = "\uffff"  # among the characters in names
-LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes; the server closes the connection after a longer one
-# Who has locks on a table, which can be read with the plugin METADATA_LOCK_INFO alone; and without it, who waits.
-LOCKED_BY = (
-    "SELECT CONCAT('connection ', id, ' of ', user, ' from ', host), MAX(time), CONCAT('KILL ', id) "
-    "FROM information_schema.metadata_lock_info JOIN information_schema.processlist ON id = thread_id WHERE "
-    "table_schema = {schema} AND table_name = :name AND id <> CONNECTION_ID() GROUP BY id ORDER BY 2 DESC LIMIT 3",
-    "SELECT CONCAT('another connection, for which connection ', id, ' of ', user, ' waits'), time, '' FROM "
-    "information_schema.processlist WHERE LEFT(state, 17) = 'Waiting for table' AND LOCATE(:name, info) > 0 "
-    "ORDER BY time DESC LIMIT 1",
-    "SELECT 'another connection', NULL, ''",
-)
+from xq.core.compile import Charge
+from xq.drivers.mariadb import AS_TRANSACTION
+from xq.sql.innodb.innodb_dialect import Innodb
+from xq.sql.innodb.innodb_language import InnodbLanguage, InnodbShared
+from xq.sql.language import Form
 
 
-class Mariadb(MariadbLanguage, Server):
-    """MariaDB's dialect. It has no arrays and no partial indexes, and its collations ignore case."""
+class MariadbLanguage(InnodbLanguage):
+    """Blocks of statements with variables, RETURNING, and settings for one statement."""
 
-    no_limit = 2**64 - 1
+    database = "mariadb"
+    product = "MariaDB"
+    collation = "utf8mb4_nopad_bin"
+    differ = Form("NOT (BINARY {} <=> BINARY {})")
+    new_value = Form("VALUES({})")
+    commits = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'INNODB_LSN_CURRENT'"
+
+    at_once = Form("SET STATEMENT innodb_lock_wait_timeout = 0 FOR {}")
+    within_a_second = Form("SET STATEMENT innodb_lock_wait_timeout = 1 FOR {}")
+    block = Form("BEGIN NOT ATOMIC {}; END")
+    as_transaction = Form(AS_TRANSACTION)
+    variable = Form("xq_{}")
+    when = Form("IF {} THEN {}; END IF")
+    by_level = Form("IF @@tx_isolation = 'REPEATABLE-READ' THEN {}; ELSE {}; END IF")  # at SERIALIZABLE each read locks
+    session = "SET SESSION wait_timeout = 31536000, slow_query_log = 0, max_statement_time = 0"
+    # The pauses grow from 1 to 20 ms. Outside of a SELECT, InnoDB would lock what it reads.
+    watch = (
+        "BEGIN NOT ATOMIC DECLARE xq_found BOOLEAN; DECLARE xq_pause DOUBLE DEFAULT 0.001; "
+        "DECLARE xq_end DOUBLE DEFAULT @@timestamp + 5; REPEAT DO SLEEP(xq_pause); "
+        "SET xq_pause = LEAST(xq_pause * 1.04, 0.02); SELECT :found INTO xq_found; "
+        "UNTIL xq_found OR @@timestamp > xq_end END REPEAT; SELECT 1 FROM DUAL WHERE xq_found; END"
+    )
+
+    def declare(self, names: Sequence[str], kind: str, value: str = "") -> str:
+        return f"DECLARE {', '.join(names)} {kind}{f' DEFAULT {value}' * bool(value)}"
+
+    def if_charged(self, charge: Charge, change: str, is_there: str, refused: str) -> str:
+        otherwise = f"ELSEIF {is_there} THEN {refused}; END IF"
+        return f"{charge.sql}; IF ROW_COUNT() > 0 OR {charge.free} THEN {change}; {otherwise}"
+
+
+class MariadbShared(MariadbLanguage, InnodbShared):
+    """The SQL for what the queues in a MariaDB database share."""
+
+
+class Mariadb(MariadbLanguage, Innodb):
+    """MariaDB's dialect."""
+
     shared_kind = MariadbShared
-    moves_kind = MariadbMoves
-    queries_kind = MariadbQueries
-    installer_kind = MariadbInstaller
-    turn = "puts = puts + 1"
-    position = ""  # ids are given before the commits, and may come late
-    found_tables = "SELECT DATABASE(), NULL"
-
-    def __init__(
-        self, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str] = ()
-    ) -> None:
-        for name in (table.schema, table.name, *(field.column for field in table.fields)):
-            if any(character > HIGHEST for character in name or ""):
-                raise ConfigurationError(
-                    f"MariaDB has no characters beyond U+{ord(HIGHEST):X} in the names of tables and columns: "
-                    f"{shown(name)} needs another one"
-                )
-        super().__init__(table, machine, words, tube_stats)
-
-    @property
-    def schema(self) -> str:
-        return self.literal(self.source.schema) if self.source.schema else "DATABASE()"
-
-    def locked_by(self, store: Connections) -> list[Row]:
-        probe = f"SET STATEMENT lock_wait_timeout = 0 FOR SELECT 1 FROM {self.table_in_schema} LIMIT 0 FOR UPDATE"
-        try:
-            store.execute(probe)
-        except Exception as error:
-            for sql in LOCKED_BY if store.classify(error) is ErrorKind.LOCKED else ():
-                with suppress(Exception):  # no such plugin
-                    if found := self.execute(store, sql.replace("{schema}", self.schema), {"name": self.source.name}):
-                        return found
-        return []
-
-    def indexed(self, column: str) -> str:
-        field = next((field for field in self.source.fields if self.quote(field.column) == column), None)
-        long = field is not None and (field.type.upper().endswith("TEXT") or (field.max_length or 0) > LONG)
-        return f"{column}({PREFIX})" if long else column
-
-    def kind(self, role: str) -> Kind:
-        field = self.source.roles[role]
-        return "datetime0" if field.kind == "datetime" and "(" not in field.type else field.kind
-
-    def exactly(self, column: str, test: str, kind: Kind = "text") -> str:
-        # Most collations ignore case, so compare what the index finds byte by byte.
-        found = super().exactly(column, test, kind)
-        return f"({found} AND {self.exact(column)} {test})" if kind == "text" else found
-
-    def beyond(self, columns: Sequence[str], operator: str, first: str = "") -> str:
-        # A row comparison would read no range. The values before the last one are beyond only if they differ.
-        *before, last = [(column, f":p{i}") for i, column in enumerate(columns)]
-        found = f"{last[0]} {operator} {last[1]}"
-        for n, (column, value) in reversed([*enumerate(before)]):
-            found = f"({column} {(first if n == 0 else '') or operator} {value} OR ({column} = {value} AND {found}))"
-        return found
-
-    def per_row(self, value: str) -> str:
-        # The server keeps the result for later rows whose columns named here are equal by their collations, which may
-        # ignore case: so name the key.
-        keys = " AND ".join(f"{self.table}.{key} IS NOT NULL" for key in self.keys)
-        return f"IF({keys}, {value}, NULL)"
-
-    def key_in_history(self, parts: Sequence[str]) -> str:
-        # In the history column's collation: the connection's may not be comparable with it.
-        return EXACT_TEXT(super().key_in_history(parts))
-
-    def in_history(self, field: Field, part: str, alone: bool) -> str:
-        if field.type.upper() in BYTES:
-            return f"HEX({part})"
-        return self.dashed(part) if field.kind == "uuid" else part
-
-    def rows_listed(self, columns: int, wide: int) -> str:
-        return ":listed" if columns == len(self.keys) else ":takes"  # becomes a placeholder for each value
-
-    def query(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> Run:
-        if filled(sql, listed="", takes="") != sql:
-            return lambda connection, values: self.execute(connection, sql, values)
-        return super().query(sql, brought, width)
-
-    def execute(self, store: Connection | Connections, sql: str, values: Values) -> list[Row]:
-        if "keys" in values:
-            rows = [row if isinstance(row, list) else [row] for row in json.loads(values["keys"])]
-            names = [[f"l{i}_{j}" for j in range(len(row))] for i, row in enumerate(rows)]
-            texts = [[f":{name}" for name in row] for row in names]
-            listed = ", ".join(self.tuple_of(row[: len(self.keys)]) for row in texts)
-            sql = filled(sql, listed=listed, takes=", ".join(map(self.tuple_of, texts)))
-            values = {**values, **dict(zip(chain(*names), chain(*rows), strict=True)), "many": len(rows)}
-        return super().execute(store, sql, values)
-
-    def one_at_a_time(self, store: Connection | Connections, within: bool) -> None:
-        if within:
-            # Writes do not conflict with the snapshot here, so what this transaction reads may be old. A locking count
-            # would block each connection that moves tasks.
-            look = f"SELECT puts FROM {QUEUES} WHERE name = {self.literal(self.source_name)}"
-            if store.execute(f"{look}{self.lock}") != store.execute(look):
-                store.execute(f"SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = {CHANGED}, MESSAGE_TEXT = '{PUT_SINCE}'")
-        super().one_at_a_time(store, within)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from xq.core.connections import Connections
 from xq.core.kinds import INTEGERS, TIMES, Kind
-from xq.sql.language import Form
+from xq.sql.language import AS_IT_IS, Form
 from xq.sql.postgres.postgres_objects import CHANNEL, SERVER_TIME, TEXT_OF_TIME
 from xq.sql.server import ServerLanguage
 from xq.sql.session_connection import SessionSql
@@ -19,7 +19,7 @@ from xq.sql.shared import ALIVE, SharedSql
 class PostgresLanguage(ServerLanguage):
     """PostgreSQL's language."""
 
-    database = "postgres"
+    database = family = "postgres"
     shared_file = Path(__file__).parent / "shared.sql"
     layout = "21"
     # As UPDATE locks: FOR UPDATE would conflict with inserts of rows that refer to this one.
@@ -102,7 +102,7 @@ class PostgresLanguage(ServerLanguage):
         time=SERVER_TIME,
         unless_there=" ON CONFLICT DO NOTHING",
         briefly="SET lock_timeout = '1s'",
-        nowait="",  # PostgreSQL has no gap locks, so the statement does not wait
+        nowait=AS_IT_IS,  # PostgreSQL has no gap locks, so the statement does not wait
     )
 
     @contextmanager

@@ -19,7 +19,7 @@ from xq.sql.sqlite.sqlite_objects import MACHINE_TIME, microseconds
 class SqliteLanguage(Language):
     """SQLite's language. The database is a file, or in memory."""
 
-    database = "sqlite"
+    database = family = "sqlite"
     is_local = True
     layout = "19"
 

@@ -22,7 +22,7 @@ from xq.adapters.django.tasks.options import TIMED, begin, errors_of, option_of,
 from xq.core.errors import ConfigurationError, Error, shown
 from xq.core.words import taken_too_often
 from xq.runtime.lease import current
-from xq.sql.mariadb.mariadb_dialect import LONGEST_STATEMENT
+from xq.sql.innodb.innodb_dialect import LONGEST_STATEMENT
 from xq.workers.attempt import line_of, text_of
 from xq.workers.failed import LONGEST_ERROR, storable, traceback_of
 from xq.workers.options import Options

@@ -1,4 +1,4 @@
-"""MariaDB's queries."""
+"""The queries of MariaDB and MySQL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xq.core.connections import Connections
 from xq.sql.queries import ROLL_UP, ServerQueries
 
 
-class MariadbQueries(ServerQueries):
+class InnodbQueries(ServerQueries):
     """It deletes rows by key, in order: a table scan would lock what others are writing."""
 
     def roll_up(self, store: Connections) -> bool:

@@ -1,4 +1,4 @@
-"""Group heads on MariaDB."""
+"""Group heads on MariaDB and MySQL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xq.core.connections import Connections, Runs
 from xq.features.utube.heads import EMPTY, HeadChange
 from xq.features.utube.server import FULL, OPEN, DirtyHead, ServerHeads
 from xq.sql.heads import ByKey
-from xq.sql.mariadb.mariadb_language import AT_ONCE
+from xq.sql.innodb.innodb_dialect import Innodb
 from xq.sql.sql_file import filled_in, texts
 
 UNLESS_LOCKED = (  # the next statement follows one that would wait, if the server did not roll back the transaction
@@ -19,16 +19,18 @@ UNLESS_LOCKED = (  # the next statement follows one that would wait, if the serv
 )
 
 
-class MariadbHeads(ServerHeads):
+class InnodbHeads(ServerHeads):
     """Heads that are called by the utube's digest: a text may be long, and compares as its collation does.
 
     There are no partial indexes: stored columns hold a task's utube, and whether a head is open.
     """
 
+    terms: Innodb
+
     me = "CONNECTION_ID()"
     at_once = 200  # more could take longer than a take waits that finds them locked
     join = "STRAIGHT_JOIN"
-    by_key = " FORCE INDEX (PRIMARY)"  # by an index on states MariaDB would lock all the rows that it reads there
+    by_key = " FORCE INDEX (PRIMARY)"  # by an index on states the server would lock all the rows that it reads there
     by_open = " FORCE INDEX (open)"
 
     @property
@@ -128,29 +130,30 @@ class MariadbHeads(ServerHeads):
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
         unless_there = self.terms.on_conflict("utube", "taken = taken")
         # By SELECT INTO, which locks no limit.
-        each = "".join(
+        each = (
             f"SELECT {self.limit(literal)} INTO xq_limit; INSERT INTO {self.table} (utube, taken, n, most, version) "
-            f"VALUES ({literal}, 0, xq_limit, xq_limit, xq_version){unless_there}; "
+            f"VALUES ({literal}, 0, xq_limit, xq_limit, xq_version){unless_there}"
             for literal in map(self.terms.literal, utubes)
         )
-        version = f"DECLARE xq_limit, xq_version BIGINT; {UNLESS_LOCKED}; SELECT {self.version} INTO xq_version; "
-        store.change(f"{AT_ONCE}BEGIN NOT ATOMIC {version}{each}END")
+        declared = self.terms.declare(["xq_limit", "xq_version"], "BIGINT")
+        steps = [declared, UNLESS_LOCKED, f"SELECT {self.version} INTO xq_version", *each]
+        store.change(self.terms.at_once(self.terms.block("; ".join(steps))))
 
     def look_at(self, store: Connections, utubes: Collection[Any], *then: str) -> None:
         """Write these groups' first tasks into their heads, and run the statements `then` in the same block."""
         # A statement that writes locks what it reads; a plain SELECT locks only under SERIALIZABLE.
         names = map(self.terms.literal, utubes)
         firsts = (f"SELECT {name}, xq_f.* FROM ({self.first(self.wanted, name)}) AS xq_f" for name in names)
-        found = {row[0]: row for row in store.execute(AT_ONCE + " UNION ALL ".join(firsts))}
+        found = {row[0]: row for row in store.execute(self.terms.at_once(" UNION ALL ".join(firsts)))}
         none = [None] * len(self.columns)
         rows = [found.get(utube, [utube, *none]) for utube in utubes]
         values = {f"v{i}_{j}": value for i, row in enumerate(rows) for j, value in enumerate(row)}
         each = ", ".join("(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(rows))
         known = self.terms.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
         written = f"INSERT INTO {self.table} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
-        self.terms.execute(store, f"BEGIN NOT ATOMIC {'; '.join([written, *then])}; END", values)
+        self.terms.execute(store, self.terms.block("; ".join([written, *then])), values)
 
-    # Given a list of keys, MariaDB may scan the table and wait for locked rows, so read key by key.
+    # Given a list of keys, the server may scan the table and wait for locked rows, so read key by key.
 
     def mark_again(self, utubes: Collection[Any]) -> str:
         rows = ", ".join(f"({self.terms.literal(utube)})" for utube in utubes)
@@ -173,7 +176,7 @@ class MariadbHeads(ServerHeads):
         return len(refreshed)
 
     def _empty(self, utubes: Collection[Any]) -> str:
-        return f"{AT_ONCE}DELETE xq_o FROM {self.heads_of(utubes)} WHERE {EMPTY}"
+        return self.terms.at_once(f"DELETE xq_o FROM {self.heads_of(utubes)} WHERE {EMPTY}")
 
     def forget_some(self, executor: Runs) -> int:
         # By their keys: a DELETE that looks for them would lock all heads, and wait.
@@ -187,10 +190,11 @@ class MariadbHeads(ServerHeads):
             store.change(self._empty(locked))
 
     def gone(self, ids: Sequence[int]) -> str:
-        return f"{AT_ONCE}DELETE xq_o FROM {self.rows_of(ids)}"
+        return self.terms.at_once(f"DELETE xq_o FROM {self.rows_of(ids)}")
 
     def disowned(self, ids: Sequence[int]) -> str:
-        return f"{AT_ONCE}UPDATE {self.rows_of(ids)} SET xq_o.writer = NULL WHERE xq_o.writer = {self.me}"
+        mine = f"xq_o.writer = {self.me}"
+        return self.terms.at_once(f"UPDATE {self.rows_of(ids)} SET xq_o.writer = NULL WHERE {mine}")
 
     @staticmethod
     def _joined(table: str, key: str, keys: Iterable[Any]) -> str:

@@ -1,4 +1,4 @@
-"""The objects that installing a queue creates on MariaDB."""
+"""The objects that installing a queue creates on MariaDB and MySQL."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from xq.core.acting import LONGEST_REASON, PART
 from xq.core.tokens import UUID_LENGTH
-from xq.sql.effects import on_mariadb, written
+from xq.sql.effects import on_innodb, written
+from xq.sql.innodb.innodb_language import SERVER_TIME
 from xq.sql.installer.objects import Object, Objects
 from xq.sql.terms import UNIQUE
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
-SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
 PREFIX = 191  # how many characters an index holds from a long text, in each row format
 LONG = 255  # characters, beyond which an index on several columns cannot be sure to hold the whole
 DIGEST = "CHAR(64) CHARACTER SET ascii"  # a digest's type
@@ -26,7 +26,7 @@ def part(n: int | str) -> str:
     return f"SUBSTRING_INDEX(SUBSTRING_INDEX({context}, '{PART}', {n}), '{PART}', -1)"
 
 
-class MariadbObjects(Objects):
+class InnodbObjects(Objects):
     """There are no partial indexes."""
 
     # The char columns, and whether each is long, quoted; before the installer has read them, the model's types decide.
@@ -39,7 +39,7 @@ class MariadbObjects(Objects):
 
     def digest(self, column: str, role: str = "") -> str:
         """Return a column's digest, for a stored column."""
-        # How MariaDB reads a CHAR depends on the sql_mode, so it refuses one in a stored column.
+        # How it reads a CHAR depends on the sql_mode, so MariaDB refuses one in a stored column.
         value = f"RTRIM({column})" if column in self.columns[0] else column
         return self.terms.as_text(self.terms.value_of(role, value) if role else value)
 
@@ -107,7 +107,7 @@ class MariadbObjects(Objects):
         states |= {"surely_was": "old_state <> 'X'", "surely_is": "new_state <> 'X'"}
         pending = ", ".join(map(self.terms.literal, self.terms.machine.pending))
         states |= {"was_pending": f"old_state IN ({pending})", "is_pending": f"new_state IN ({pending})"}
-        return written(self.effects, change, {**known, **own, **states}, self.terms, on_mariadb)
+        return written(self.effects, change, {**known, **own, **states}, self.terms, on_innodb)
 
     def in_triggers(self) -> dict[str, str]:
         """Return what the triggers' texts name, as SQL."""

@@ -1,36 +1,38 @@
-"""Task moves on MariaDB."""
+"""Task moves on MariaDB and MySQL."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from xq.core.acting import PART
 from xq.core.compile import Change, Selector, Statement
 from xq.core.connections import Connection, Run
 from xq.core.kinds import Row, Values
 from xq.core.machine import Guard
-from xq.drivers.mariadb import as_transaction
-from xq.sql.mariadb.mariadb_language import BRIEFLY
 from xq.sql.named import filled
 from xq.sql.server import ServerMoves
 from xq.sql.terms import UNIQUE
 
-TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 4), '{PART}', xq_now, '{PART}')"  # the context at that time
-PER_CHANGE = 999  # rows that one statement changes by key: given 1,000 keys, MariaDB reads and locks the whole table
-LOCKS_GAPS: Final = "@@tx_isolation = 'REPEATABLE-READ'"  # at SERIALIZABLE each read locks
+if TYPE_CHECKING:
+    from xq.sql.innodb.innodb_dialect import Innodb
+
+TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 4), '{PART}', {{}}, '{PART}')"  # the context at that time
+PER_CHANGE = 999  # rows that one statement changes by key: given 1,000 keys, the server reads and locks the whole table
 PASSED: Final = 1_000  # locked rows that a statement in the application's transaction passes over
 ONE: Final = frozenset({"key", "first"})  # the modes that select one row
 NAMES: Final = ("k", "other")  # a block's variables: for the row's key, and for that of others
 
 
-class MariadbMoves(ServerMoves):
+class InnodbMoves(ServerMoves):
     """UPDATE has no RETURNING, so it locks rows by SELECT, updates by key, and reads again.
 
     One block does so for one row: variables hold its key. Several rows come to the client, which names their keys.
     """
+
+    terms: Innodb
 
     @cached_property
     def may_pass_by(self) -> bool:
@@ -47,10 +49,10 @@ class MariadbMoves(ServerMoves):
             return f"SELECT {columns} FROM {self._of_states(rows)} WHERE {self.where(rows)}{self.terms.lock}"
         if rows.mode not in ("key", "keys"):
             return self.select(columns, rows)
-        # By the key: by the index on states MariaDB would also lock the tasks that others have taken.
+        # By the key: by the index on states the server would also lock the tasks that others have taken.
         there = f"{self.terms.table_in_schema}{self.terms.by_primary}"
         locked = f"SELECT {columns} FROM {there} WHERE {self.named(rows)}{self.fence(rows)}{self.terms.lock}"
-        return f"{BRIEFLY * rows.briefly}{locked}"
+        return self.terms.within_a_second(locked) if rows.briefly else locked
 
     def _with_locks(self, statement: Statement, rows: Selector, columns: str) -> Statement:
         """Return a statement with the queries that lock the rows which it changes."""
@@ -58,7 +60,7 @@ class MariadbMoves(ServerMoves):
         if rows.mode in ("key", "keys", "each"):
             return replace(statement, **locks)
         by_key = zip(("lock", "others"), self._by_key(rows, columns), strict=False)
-        either = {part: f"IF {LOCKS_GAPS} THEN {sql}; ELSE {locks[part]}; END IF" for part, sql in by_key}
+        either = {part: self.terms.by_level(sql, locks[part]) for part, sql in by_key}
         return replace(statement, **locks, within=replace(statement, **locks | either))
 
     def _by_key(self, rows: Selector, columns: str) -> Iterator[str]:
@@ -96,7 +98,7 @@ class MariadbMoves(ServerMoves):
         return found
 
     def _variables(self, name: str) -> list[str]:
-        return [f"xq_{name}{i}" for i in range(len(self.terms.keys))]
+        return [self.terms.variable(f"{name}{i}") for i in range(len(self.terms.keys))]
 
     def _is_row(self, name: str) -> str:
         """Return the condition for the row with its key in these variables. If they are NULL, it finds none at once."""
@@ -126,14 +128,15 @@ class MariadbMoves(ServerMoves):
                 f"DELETE {table} FROM {self._of_states(rows)} WHERE {self.where(rows)} AND {self.terms.sets_context}"
             )
             return Statement(deleted, names=names)
-        # With ORDER BY and LIMIT: else MariaDB would read and lock the whole table if most rows match.
+        # With ORDER BY and LIMIT: else the server would read and lock the whole table if most rows match.
         in_order = f"ORDER BY {', '.join(self.terms.keys)} LIMIT"
         if rows.mode in ("key", "keys"):
             # It accepts no FORCE INDEX here. By the index on states it would lock the tasks that others have taken.
             fenced = self.named(rows, by_key=True) + self.fence(rows, f"CONCAT({self.terms.roles['owner']})")
             some, returned = "1" if rows.mode == "key" else ":many", ", ".join(self.last(change))
             deleted = f"DELETE FROM {table} WHERE {fenced} AND {self.terms.sets_context} {in_order} {some}"
-            return Statement(f"{BRIEFLY * rows.briefly}{deleted} RETURNING {returned}", names=names)
+            deleted = f"{deleted} RETURNING {returned}"
+            return Statement(self.terms.within_a_second(deleted) if rows.briefly else deleted, names=names)
         deleted = f"DELETE FROM {table} WHERE :chosen AND {self.terms.sets_context} {in_order} :many"
         columns = ", ".join([*self.last(change, f"{self.terms.table}."), *self._keys_of_table])
         return self._with_locks(Statement(deleted, names=names), rows, columns)
@@ -164,7 +167,7 @@ class MariadbMoves(ServerMoves):
             self.terms.query(statement.others) if statement.others else None,
         )
         wide = len(self.terms.keys)
-        both = _block(statement.sql, statement.back) if statement.back else statement.sql
+        both = self.terms.block(f"{statement.sql}; {statement.back}") if statement.back else statement.sql
         of_size: dict[int, Run] = {}  # by row count
 
         def change(connection: Connection, values: dict[str, Any], found: list[Row]) -> list[Row]:
@@ -192,26 +195,25 @@ class MariadbMoves(ServerMoves):
         """Return a function that runs a one-row statement's parts in a block: one round trip."""
         mine, other = map(self._variables, NAMES)
         steps = [
-            f"DECLARE {name} TYPE OF {self.terms.table_in_schema}.{key}"
+            self.terms.declare([name], f"TYPE OF {self.terms.table_in_schema}.{key}")
             for names in ((mine, other) if statement.others else (mine,))
             for name, key in zip(names, self.terms.keys, strict=True)
         ]
         steps.append(statement.lock)
         if statement.others:
-            steps += [statement.others, f"IF {other[0]} IS NOT NULL THEN {statement.among}; END IF"]
+            steps += [statement.others, self.terms.when(f"{other[0]} IS NOT NULL", statement.among)]
         change = f"{statement.sql}; {statement.back}"
         if charge := statement.charge:
             refused = f"SELECT {', '.join(['NULL'] * len(self.terms.source.fields))}"  # it cannot be charged by now
-            otherwise = f"ELSEIF {mine[0]} IS NOT NULL THEN {refused}; END IF"
-            change = f"{charge.sql}; IF ROW_COUNT() > 0 OR {charge.free} THEN {change}; {otherwise}"
+            change = self.terms.if_charged(charge, change, f"{mine[0]} IS NOT NULL", refused)
         text = "; ".join([*steps, change])
         if charge:  # one time for the take, its charge and its history
-            now, us = self.terms.now, self.terms.now_us
-            timed = filled(text.replace(us, "xq_us"), now="xq_now", context=TIMED)
-            declares = f"DECLARE xq_now DOUBLE DEFAULT {now}; DECLARE xq_us BIGINT DEFAULT {us}"
-            text = f"{declares}; {charge.declares}; {timed}"
-        text, values_of = self.terms.filled(_block(text))
-        alone = as_transaction(text)
+            terms, now, us = self.terms, self.terms.variable("now"), self.terms.variable("us")
+            timed = filled(text.replace(terms.now_us, us), now=now, context=TIMED.format(now))
+            declares = terms.declare([now], "DOUBLE", terms.now), terms.declare([us], "BIGINT", terms.now_us)
+            text = "; ".join([*declares, charge.declares, timed])
+        text, values_of = self.terms.filled(self.terms.block(text))
+        alone = self.terms.as_transaction(text)
 
         def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
             return connection.execute(alone if connection.begins else text, values_of(values))
@@ -252,7 +254,3 @@ class MariadbMoves(ServerMoves):
 
     def unique_column(self, guard: Guard) -> tuple[str, str]:
         return self.terms.quote(self.terms.name("held")), f"CONVERT({self.terms.as_text(':unique')} USING ascii)"
-
-
-def _block(*statements: str) -> str:
-    return f"BEGIN NOT ATOMIC {'; '.join(statements)}; END"

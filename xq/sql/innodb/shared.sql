@@ -1,4 +1,4 @@
-Texts that MariaDB writes in its own way: see ../shared.sql.
+Texts that MariaDB and MySQL write in their own way: see ../shared.sql.
 
 --: set_setting
 -- Set what `configure` is given. It applies to all queues of the database.

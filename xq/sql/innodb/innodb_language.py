@@ -1,4 +1,4 @@
-"""MariaDB's language. It has no arrays and no partial indexes, and its collations ignore case."""
+"""What MariaDB and MySQL share: InnoDB, no arrays, no partial indexes, and collations that ignore case."""
 
 from __future__ import annotations
 
@@ -8,29 +8,71 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
 
+from xq.core.compile import Charge
 from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import INTEGERS, TIMES, Kind
 from xq.core.machine import FOREVER
 from xq.sql.language import Form
-from xq.sql.mariadb.mariadb_objects import SERVER_TIME
 from xq.sql.server import ServerLanguage
 from xq.sql.session_connection import SessionSql
 from xq.sql.shared import ALIVE, SharedSql
 
-# Stand before a statement that waits for a locked row for a second at most, or not at all.
-BRIEFLY = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
-AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
-
-EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
-EXACT_TEXT = Form("CONVERT({} USING utf8mb4) COLLATE utf8mb4_nopad_bin")
+SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
+IS_ALIVE = f"table_schema = DATABASE() AND table_name = '{ALIVE}'"
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 
 
-class MariadbLanguage(ServerLanguage):
-    """MariaDB's language."""
+class InnodbLanguage(ServerLanguage):
+    """What the languages of the family share; those say the rest, in the order of the names without a value here."""
 
-    database = "mariadb"
+    family = "innodb"
+
+    product: ClassVar[str]  # its name in messages
+    collation: ClassVar[str]  # compares byte by byte, to the last space
+    at_once: ClassVar[Form]  # a statement that fails in place of waiting for a locked row
+    within_a_second: ClassVar[Form]  # a statement that waits for a locked row for a second at most
+    block: ClassVar[Form]  # statements, joined by `; `, as one: for one round trip
+    as_transaction: ClassVar[Form]  # statements, or a block, as a transaction; after an error it has to be rolled back
+    when: ClassVar[Form]  # a statement of a block that is run if a condition holds
+    by_level: ClassVar[Form]  # the first statement where each read locks gaps, else the second
+    session: ClassVar[
+        str
+    ]  # has a session connection wait for its next statement for a year, and log no `watch` as slow
+    watch: ClassVar[str]  # as in SessionSql
+
+    def if_charged(self, charge: Charge, change: str, is_there: str, refused: str) -> str:
+        """Return the end of a block: what is charged, and the change, or if it is refused what tells so."""
+        raise NotImplementedError
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "collation" in vars(cls):
+            exact = Form(f"CONVERT({{}} USING utf8mb4) COLLATE {cls.collation}")
+            cls.exact_text = cls.token_text = exact
+            cls.folded, cls.lacks = Form(f"LOWER({exact})"), Form(f"INSTR({exact}, {{}}) = 0")
+            cls.varying = Form(f"VARCHAR({{}}) CHARACTER SET utf8mb4 COLLATE {cls.collation}")
+            cls.session_sql = SessionSql(
+                connected=(
+                    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+                    cls.session,
+                ),  # for xq's own tables
+                is_installed=f"SELECT 1 FROM information_schema.tables WHERE {IS_ALIVE}",
+                number="SELECT CONNECTION_ID()",
+                listen=(),
+                expect="",
+                notify="",
+                lock="GET_LOCK(CONCAT('xq.', :lock), 0)",
+                unlock="RELEASE_LOCK(CONCAT('xq.', :lock))",
+                living=f"SELECT DISTINCT uuid FROM {ALIVE} WHERE IS_USED_LOCK(CONCAT('xq.', process)) IS NOT NULL",
+                forget="",
+                time=SERVER_TIME,
+                unless_there=" ON DUPLICATE KEY UPDATE uuid = uuid",
+                briefly="SET SESSION lock_wait_timeout = 1, innodb_lock_wait_timeout = 1",
+                nowait=cls.at_once,
+                watch=cls.watch,
+            )
+
     shared_file = Path(__file__).parent / "shared.sql"
     now = f"COALESCE(:now, {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
@@ -47,19 +89,14 @@ class MariadbLanguage(ServerLanguage):
         (*TIMES, "datetime0"), Form(f"(TIMESTAMPDIFF(MICROSECOND, {EPOCH}, {{}}) / 1e6)")
     )
     json_array = Form("JSON_ARRAY({})")
-    differ = Form("NOT (BINARY {} <=> BINARY {})")
     as_text = Form("SHA2(CONVERT({} USING utf8mb4), 256)")  # a digest for text of any length
-    exact_text = EXACT_TEXT
-    folded = Form(f"LOWER({EXACT_TEXT})")
     ended = Form("CONCAT('-', {})")
     whole = Form("CAST({} AS SIGNED)")
-    varying = Form(f"VARCHAR({{}}) {EXACT}")
     number_alone, text_alone = Form("0 + {}"), Form("CONCAT({})")
     quotes = "`"
     takes_in_block = True
-    new_value = Form("VALUES({})")
     hint = Form(" FORCE INDEX ({})")
-    forever = FOREVER  # MariaDB has no infinity
+    forever = FOREVER  # there is no infinity
     never = f"{int(FOREVER)}e0"
     most_values = 10_000
     longest_name = 64
@@ -67,7 +104,6 @@ class MariadbLanguage(ServerLanguage):
     layout = "18"
     long_text = "LONGTEXT"
     wide_text = "MEDIUMTEXT"
-    lacks = Form(f"INSTR({EXACT_TEXT('{}')}, {{}}) = 0")
     dashed = Form(
         "CASE LENGTH({0}) WHEN 32 THEN CONCAT(substr({0}, 1, 8), '-', substr({0}, 9, 4), '-', substr({0}, 13, 4), "
         "'-', substr({0}, 17, 4), '-', substr({0}, 21, 12)) ELSE {0} END"
@@ -78,14 +114,13 @@ class MariadbLanguage(ServerLanguage):
     partial_indexes = False
     settles = "after"  # within it, the snapshot may be old, and locking reads would lock gaps
     afresh = ServerLanguage.lock
-    token_text = EXACT_TEXT
+    token_text: ClassVar[Form]
     as_literal = Form("CONCAT('_utf8mb4 X''', HEX(CONVERT({0} USING utf8mb4)), '''')")
     sets_context = f"(@xq_context := CONCAT(:context, {SERVER_TIME})) IS NOT NULL"
     list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
 
     # A number, or since MariaDB 12 a word. A user with the privilege READ ONLY ADMIN can write to a replica all the
     # same, which then differs from its primary: so ask.
-    commits = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'INNODB_LSN_CURRENT'"
     read_only = "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')"
     by_primary = " FORCE INDEX (PRIMARY)"
     open_transactions = (
@@ -93,33 +128,6 @@ class MariadbLanguage(ServerLanguage):
         "CONCAT('KILL ', id) FROM information_schema.innodb_trx JOIN information_schema.processlist "
         "ON id = trx_mysql_thread_id WHERE id <> CONNECTION_ID() AND trx_started < NOW() - INTERVAL :n SECOND "
         "ORDER BY trx_started"
-    )
-    session_sql = SessionSql(
-        connected=(
-            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # for xq's own tables
-            # A year, the maximum. And `watch` is no slow query.
-            "SET SESSION wait_timeout = 31536000, slow_query_log = 0, max_statement_time = 0",
-        ),
-        is_installed=(
-            f"SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = '{ALIVE}'"
-        ),
-        number="SELECT CONNECTION_ID()",
-        listen=(),
-        expect="",
-        notify="",
-        lock="GET_LOCK(CONCAT('xq.', :lock), 0)",
-        unlock="RELEASE_LOCK(CONCAT('xq.', :lock))",
-        living=f"SELECT DISTINCT uuid FROM {ALIVE} WHERE IS_USED_LOCK(CONCAT('xq.', process)) IS NOT NULL",
-        forget="",
-        time=SERVER_TIME,
-        unless_there=" ON DUPLICATE KEY UPDATE uuid = uuid",
-        briefly="SET SESSION lock_wait_timeout = 1, innodb_lock_wait_timeout = 1",
-        nowait=AT_ONCE,
-        # The pauses grow from 1 to 20 ms. Outside of a SELECT, InnoDB would lock what it reads.
-        watch="BEGIN NOT ATOMIC DECLARE xq_found BOOLEAN; DECLARE xq_pause DOUBLE DEFAULT 0.001; "
-        "DECLARE xq_end DOUBLE DEFAULT @@timestamp + 5; REPEAT DO SLEEP(xq_pause); "
-        "SET xq_pause = LEAST(xq_pause * 1.04, 0.02); SELECT :found INTO xq_found; "
-        "UNTIL xq_found OR @@timestamp > xq_end END REPEAT; SELECT 1 FROM DUAL WHERE xq_found; END",
     )
 
     @contextmanager
@@ -161,7 +169,7 @@ class MariadbLanguage(ServerLanguage):
         return f" ON DUPLICATE KEY UPDATE {update or f'{first} = {first}'}"
 
 
-class MariadbShared(SharedSql, MariadbLanguage):
-    """The SQL for what the queues in a MariaDB database share."""
+class InnodbShared(SharedSql, InnodbLanguage):
+    """The SQL for what the queues in a database share."""
 
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue

@@ -1,4 +1,4 @@
-"""Installing on MariaDB."""
+"""Installing on MariaDB and MySQL."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import ceil
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import OUTCOME_UNKNOWN
+from xq.sql.innodb.innodb_objects import LONG, PREFIX, InnodbObjects
 from xq.sql.installer.installer import VIEW
 from xq.sql.installer.server import ServerInstaller
-from xq.sql.mariadb.mariadb_objects import LONG, PREFIX, MariadbObjects
 from xq.sql.shared import QUEUES
+
+if TYPE_CHECKING:
+    from xq.sql.innodb.innodb_dialect import Innodb
 
 UNSEEN = 1227  # the number of the error: no right to see what is there
 ALONE = "the metadata lock alone: reads and writes wait, for a moment"  # how a step changes the table
@@ -23,11 +26,12 @@ MAKES_TRIGGERS = re.compile(r"GRANT (ALL PRIVILEGES|.*\bSUPER\b).* ON \*\.\*")
 BAD_MODES = frozenset({"ORACLE", "EMPTY_STRING_IS_NULL"})
 
 
-class MariadbInstaller(ServerInstaller):
+class InnodbInstaller(ServerInstaller):
     """Each statement that creates something is its own transaction."""
 
-    objects_kind = MariadbObjects
-    objects: MariadbObjects
+    objects_kind = InnodbObjects
+    objects: InnodbObjects
+    terms: Innodb
 
     @property
     def no_table(self) -> str:
@@ -69,7 +73,9 @@ class MariadbInstaller(ServerInstaller):
     def installing(self, store: Connections) -> Iterator[None]:
         # Each statement that creates something is its own transaction, and ends the open one.
         if store.in_transaction():
-            raise ConfigurationError("MariaDB ends a transaction where something is installed: install outside of it")
+            raise ConfigurationError(
+                f"{self.terms.product} ends a transaction where something is installed: install outside of it"
+            )
         with self.creating(store):
             there, triggers = self.existing(store), self._triggers(store)
             try:
@@ -92,13 +98,14 @@ class MariadbInstaller(ServerInstaller):
 
     def not_online(self, store: Connections) -> str:
         if unique := self.terms.machine.single:
-            return f"MariaDB copies the table to add the stored column of the feature {unique.name!r}: call install()"
+            column = f"the stored column of the feature {unique.name!r}"
+            return f"{self.terms.product} copies the table to add {column}: call install()"
         for (what,) in store.execute(
             "SELECT 'a FULLTEXT or SPATIAL index' FROM information_schema.statistics WHERE index_type IN ('FULLTEXT', "
             f"'SPATIAL') AND {self._mine} UNION ALL SELECT 'system versioning' FROM information_schema.tables "
             f"WHERE {self._mine} AND table_type = 'SYSTEM VERSIONED'"
         ):
-            return f"MariaDB cannot change a table with {what} beside its writers: call install()"
+            return f"{self.terms.product} cannot change a table with {what} beside its writers: call install()"
         return super().not_online(store)
 
     @property
@@ -132,7 +139,7 @@ class MariadbInstaller(ServerInstaller):
     @contextmanager
     def closing(self, store: Connections) -> Iterator[int]:
         if store.in_transaction():
-            raise ConfigurationError("MariaDB ends a transaction where a table is dropped: do it outside of it")
+            raise ConfigurationError(f"{self.terms.product} ends a transaction where a table is dropped: do it outside")
         try:
             store.execute(f"LOCK TABLES {self.terms.table_in_schema} WRITE")
             taken = self.taken_now(store)

@@ -1,0 +1,1 @@
+"""Queues on MariaDB and MySQL: what both share."""
