@@ -119,6 +119,8 @@ PLACES: Mapping[str, tuple[set[str], ...]] = {
     "contract/core": (FAST, ALL),
     "contract/test_bad_values.py": (SQLITE, set(), SQLITE | {"memory"}),  # most is refused before a database is asked
     "contract/test_tubes_bad_values.py": (SQLITE, set(), SQLITE | {"memory"}),
+    # What does not depend on the database, and takes long to show.
+    **dict.fromkeys(map("contract/test_{}.py".format, ("batches", "cli", "console", "names")), (SQLITE, set(), ALL)),
     "contract/test_connections.py": (SQLITE, ALL),  # MariaDB has ways of its own
     "contract/test_after.py": (SQLITE, ALL),
     "contract/test_fair.py": (SQLITE, ALL),
@@ -129,14 +131,14 @@ PLACES: Mapping[str, tuple[set[str], ...]] = {
     "contract/test_time.py": (SQLITE, ALL),
     "contract/test_transactions.py": (SQLITE, ALL),
     "django": (SQLITE,),
-    "django/test_random_calls.py": (set(), SQLITE),
+    "django/test_random_calls.py": (set(), set(), SQLITE),
     "django/test_round_trips.py": (SQLITE, FAST, ALL),
     "django/test_tenants.py": (set(), ALL),  # half a minute of migrations
-    "explore": (FAST, FAST, ALL),
+    "explore": (SQLITE, SQLITE, ALL),
     "inside": (set(), SQLITE),
     "inside/test_lease_steps.py": (SQLITE, ALL),
     "inside/test_round_trips.py": (SQLITE, FAST, ALL),
-    "random": (set(), FAST, ALL),
+    "random": (set(), SQLITE, ALL),
     "sqlalchemy": (SQLITE, FAST, ALL),
     "project/test_docs.py": (set(), SQLITE),
     "spark/core": (SQLITE,),
