@@ -191,9 +191,9 @@ class TaskMoves(ABC):
         return self.delete(rows, change) if change.target == ABSENT else self.update(rows, change)
 
     def update(self, rows: Selector, change: Change) -> Statement:
-        where, returning = self.where(rows), f" RETURNING {self.terms.columns}" if rows.mode != "all" else ""
+        updated = f"UPDATE {self.terms.table_in_schema} SET {self.sets(rows, change)} WHERE {self.where(rows)}"
         return Statement(
-            f"UPDATE {self.terms.table_in_schema} SET {self.sets(rows, change)} WHERE {where}{returning}",
+            updated if rows.mode == "all" else self.returned(updated, self.terms.columns),
             names=self.brings(change),
             charge_each=charge.sql if (charge := self.charge(rows, change, self.terms.by_key())) else "",
         )
@@ -205,10 +205,13 @@ class TaskMoves(ABC):
 
     def delete(self, rows: Selector, change: Change) -> Statement:
         where = " AND ".join(filter(None, [self.terms.sets_context, self.where(rows)]))
-        returning = f" RETURNING {', '.join(self.last(change))}" if rows.mode != "all" else ""
-        return Statement(
-            f"DELETE FROM {self.terms.table_in_schema} WHERE {where}{returning}", names=self.brings(change)
-        )
+        deleted = f"DELETE FROM {self.terms.table_in_schema} WHERE {where}"
+        returned = deleted if rows.mode == "all" else self.returned(deleted, ", ".join(self.last(change)))
+        return Statement(returned, names=self.brings(change))
+
+    def returned(self, sql: str, columns: str) -> str:
+        """Return a statement that writes rows as one that returns columns of these."""
+        return f"{sql} RETURNING {columns}"
 
     def brings(self, change: Change) -> tuple[str, ...]:
         """Return the names of the values that a change writes to the application's own columns."""
@@ -251,9 +254,9 @@ class TaskMoves(ABC):
         if guarded and machine.room:
             values, admitted = self.limited(rows, machine.room)
         conflict = self.unless_duplicate(machine.single) if guarded and machine.single else ""
+        inserted = f"INSERT INTO {self.terms.table_in_schema} ({', '.join([*brought, *roles])}) {values}{conflict}"
         return Statement(
-            f"INSERT INTO {self.terms.table_in_schema} ({', '.join([*brought, *roles])}) {values}{conflict} "
-            f"RETURNING {self.terms.columns}",
+            self.returned(inserted, self.terms.columns),
             names=tuple(f"{self.terms.parameters[name]}_{i}" for i in range(count) for name in names),
             admitted=admitted,
         )

@@ -7,10 +7,9 @@ from typing import Final
 from xq.sql.effects import IS_STALE, UPDATED
 from xq.sql.slice import Effect, Slice
 
-REFUSAL: Final = (
-    "feature guard: this task is taken or finished, so xq alone writes its status. Read the row again, and leave its "
-    "status as it is. To move the task call release(), snatch() or restart(), or end it by its token in SQL; a "
-    "finished one may leave the queue by a status that is none of its words"
+REFUSAL: Final = (  # of 128 characters at most, since MySQL refuses a longer one
+    "feature guard: xq alone writes the status of a taken or finished task. Read the row again, or call release() or "
+    "restart()"
 )
 
 

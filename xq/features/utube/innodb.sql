@@ -3,12 +3,12 @@ The tables of group heads and of dirty ones, and how triggers keep them.
 --: heads
 -- UNION ALL with a row of NULL: its columns may be NULL, and are else as the table's.
 CREATE TABLE IF NOT EXISTS {name}
-    (utube {digest} DEFAULT '' PRIMARY KEY, taken BIGINT NOT NULL DEFAULT 0 CHECK (taken <= most),
+    (utube {digest} DEFAULT '' PRIMARY KEY, taken BIGINT NOT NULL DEFAULT 0,
     most BIGINT NOT NULL DEFAULT 0, n BIGINT NOT NULL DEFAULT 0, version BIGINT NOT NULL DEFAULT 0
 --? fair
     , served BIGINT NOT NULL DEFAULT 0
 --? end
-    ){engine}
+    , CHECK (taken <= most)){engine}
     AS SELECT {ordered_as_columns} FROM {table} UNION ALL SELECT {nulls} LIMIT 0;
 {open};
 

@@ -117,9 +117,8 @@ class InnodbInstaller(ServerInstaller):
 
     @contextmanager
     def admitted(self, store: Connections) -> Iterator[bool]:
-        lock = (
-            f"CONCAT('xq.online.', MD5(CONCAT({self.terms.schema}, '.', {self.terms.literal(self.terms.source.name)})))"
-        )
+        name = f"CONCAT({self.terms.schema}, '.', {self.terms.literal(self.terms.source.name)})"
+        lock = self.terms.lock_of("online.", name)
         ((admitted,),) = store.execute(f"SELECT GET_LOCK({lock}, 0)")
         try:
             yield bool(admitted)

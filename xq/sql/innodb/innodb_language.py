@@ -101,7 +101,7 @@ class InnodbLanguage(ServerLanguage):
     most_values = 10_000
     longest_name = 64
     first_schema = "DATABASE()"
-    layout = "18"
+    layout = "19"
     long_text = "LONGTEXT"
     wide_text = "MEDIUMTEXT"
     dashed = Form(
@@ -130,9 +130,14 @@ class InnodbLanguage(ServerLanguage):
         "ORDER BY trx_started"
     )
 
+    @staticmethod
+    def lock_of(kind: str, name: str) -> str:
+        """Return the name of a lock as SQL: it has 64 characters at most."""
+        return f"CONCAT('xq.{kind}', LEFT(SHA2({name}, 256), 40))"
+
     @contextmanager
     def creating(self, store: Connections, schema: str = "") -> Iterator[None]:
-        locks = [f"CONCAT('xq.', {self.literal(name)})" for name in self.to_lock(store, schema)]
+        locks = [self.lock_of("", self.literal(name)) for name in self.to_lock(store, schema)]
         with store.on_one_connection():
             try:
                 ((locked,),) = store.execute(f"SELECT {' AND '.join(f'GET_LOCK({lock}, 60)' for lock in locks)}")

@@ -135,8 +135,8 @@ class InnodbMoves(ServerMoves):
             fenced = self.named(rows, by_key=True) + self.fence(rows, f"CONCAT({self.terms.roles['owner']})")
             some, returned = "1" if rows.mode == "key" else ":many", ", ".join(self.last(change))
             deleted = f"DELETE FROM {table} WHERE {fenced} AND {self.terms.sets_context} {in_order} {some}"
-            deleted = f"{deleted} RETURNING {returned}"
-            return Statement(self.terms.within_a_second(deleted) if rows.briefly else deleted, names=names)
+            deleted = self.terms.within_a_second(deleted) if rows.briefly else deleted
+            return Statement(self.returned(deleted, returned), names=names)
         deleted = f"DELETE FROM {table} WHERE :chosen AND {self.terms.sets_context} {in_order} :many"
         columns = ", ".join([*self.last(change, f"{self.terms.table}."), *self._keys_of_table])
         return self._with_locks(Statement(deleted, names=names), rows, columns)

@@ -39,5 +39,5 @@ def views(terms: Terms) -> dict[str, str]:
         hourly.append(f"{terms.whole(f'SUM(CASE WHEN {what} THEN 1 ELSE 0 END)')} AS {column}")
     return {
         "events": f"SELECT {', '.join(events)} FROM {table}",
-        "hourly": f"SELECT {', '.join(hourly)} FROM {table} GROUP BY {hour}, {tube}",
+        "hourly": f"SELECT {', '.join(hourly)} FROM {table} GROUP BY 1, 2, 3",
     }

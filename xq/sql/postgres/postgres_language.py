@@ -21,7 +21,7 @@ class PostgresLanguage(ServerLanguage):
 
     database = family = "postgres"
     shared_file = Path(__file__).parent / "shared.sql"
-    layout = "21"
+    layout = "22"
     # As UPDATE locks: FOR UPDATE would conflict with inserts of rows that refer to this one.
     lock = " FOR NO KEY UPDATE"
     skip = f"{lock} SKIP LOCKED"

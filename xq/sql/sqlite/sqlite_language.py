@@ -21,7 +21,7 @@ class SqliteLanguage(Language):
 
     database = family = "sqlite"
     is_local = True
-    layout = "19"
+    layout = "20"
 
     # julianday is precise to the millisecond, and constant within a statement.
     now = f"COALESCE(:now, {MACHINE_TIME})"
