@@ -17,6 +17,7 @@ from typing import Any
 import peewee as pw
 
 import xq
+from xq.adapters.peewee.connections import database_of
 from xq.core.compile import EVERYWHERE, Selector, Statement, change
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.sql.mariadb.mariadb_dialect import Mariadb
@@ -30,8 +31,14 @@ CLAUSES = re.compile(r" (?=(?:INSERT INTO|SET|WHERE|RETURNING|VALUES|ON CONFLICT
 DATABASES: dict[str, Callable[[], pw.Database]] = {
     "": lambda: pw.SqliteDatabase(":memory:"),
     "postgres": lambda: pw.PostgresqlDatabase("app", prefer_psycopg3=True),
-    "mariadb": lambda: pw.MySQLDatabase("app"),
+    "mariadb": lambda: served_by("mariadb", pw.MySQLDatabase("app")),
 }
+
+
+def served_by(product: str, db: pw.Database) -> pw.Database:
+    """A database whose server is known before there is a connection."""
+    database_of(db).is_served_by(product)
+    return db
 
 
 @dataclass(frozen=True)

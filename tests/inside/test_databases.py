@@ -41,9 +41,10 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("postgres", postgres(120_022), "needs PostgreSQL 13 or later, this is 120022"),
     ("postgres", postgres(130_000, crdb_version="CockroachDB v23.1"), "this is CockroachDB v23"),
     ("postgres", object(), "psycopg 3, this is a connection of builtins"),
-    ("mariadb", mariadb("8.0.36"), "MariaDB 10.6 or later, this is MySQL 8.0.36"),
-    ("mariadb", mariadb("5.5.5-10.5.23-MariaDB-log"), "MariaDB 10.6 or later, this is"),
-    ("mariadb", object(), "through pymysql, this is a connection of builtins"),
+    ("innodb", mariadb("8.0.36"), "MariaDB 10.6 or later, this is MySQL 8.0.36"),
+    ("innodb", mariadb("8.0.11-TiDB-v7.5.0"), "8.0.11-TiDB-v7.5.0, which has no triggers"),
+    ("innodb", mariadb("5.5.5-10.5.23-MariaDB-log"), "MariaDB 10.6 or later, this is"),
+    ("innodb", object(), "through pymysql, this is a connection of builtins"),
 ]
 
 
@@ -51,13 +52,23 @@ REFUSED: list[tuple[str, Any, str]] = [
 def test_an_old_server_another_one_and_another_driver_are_refused_by_name(driver, connection, words):
     with pytest.raises(ConfigurationError, match=words):
         DRIVERS[driver].check(connection)
-    DRIVERS["mariadb"].check(mariadb("5.5.5-10.11.6-MariaDB-1"))
+    assert DRIVERS["innodb"].check(mariadb("5.5.5-10.11.6-MariaDB-1")) == "mariadb"
+
+
+def test_a_server_of_another_product_in_place_of_the_one_before_is_refused(make):
+    Task = make({})
+    Task.put(task())
+    store = Task.xq.parts.store
+    store.database.product = "another"
+    Task._meta.database.close()
+    with pytest.raises(ConfigurationError, match="the server was another when this program began, and is "):
+        Task.take()
 
 
 def test_what_all_queues_share_is_made_and_asked_without_a_queue(make):
     Task = make({})
     Task.xq.uninstall()  # with the shared tables, as it was the last queue
-    store, sql, uuid = Task.xq.parts.store, SHARED[Task.xq.parts.store.engine](), str(uuid4())
+    store, sql, uuid = Task.xq.parts.store, SHARED[Task.xq.parts.store.database.product](), str(uuid4())
     for create in sql.tables.values():
         store.execute(create)
     row = {"uuid": uuid, "lease": 5, "host": "web-3", "pid": 1, "program": "xq", "now": 100.0}

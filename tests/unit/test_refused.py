@@ -378,7 +378,7 @@ def test_a_driver_that_is_missing_is_named_with_its_extra(monkeypatch, database)
     for name in ("psycopg", "psycopg2", "mysql"):
         monkeypatch.setattr(pw, name, None)
     pages = xq.upgrade(Maker(database).model(), MAPPED)
-    told = {"postgres": r"psycopg, .*'\.\[postgres\]'", "mariadb": r"pymysql, .*'\.\[mariadb\]'"}
+    told = {"postgres": r"psycopg, .*'\.\[postgres\]'", "innodb": r"pymysql, .*'\.\[mariadb\]'"}
     needs = f"needs the driver {told[pages.parts.store.engine]} in the checkout"
     with pytest.raises(xq.ConfigurationError, match=needs):
         pages.take()

@@ -144,8 +144,10 @@ class Driver(Protocol):
     def batching(self) -> Batching:
         """What makes an ack together with the next take cheaper than both alone; "" if nothing does."""
 
-    def check(self, connection: Any, advice: str = "") -> None:
-        """Raise ConfigurationError if this driver, or its server, cannot be used.
+    def check(self, connection: Any, advice: str = "") -> str:
+        """Return the name of the database that a connection leads to, as in `DIALECTS`.
+
+        Raises ConfigurationError if this driver, or its server, cannot be used.
 
         `advice` is how the ORM gets connections of this driver, for the error if the connection belongs to another one.
         """
@@ -248,7 +250,7 @@ class Connector:
 class Address:
     """Where a database is: what another process needs to connect without the ORM. May be pickled."""
 
-    engine: str  # the name of the dialect
+    engine: str  # as that of `Connections`
     parameters: Mapping[str, Any]  # of the driver's connect()
     password: str | None = field(default=None, repr=False)
     # parameters of connect() that must not be shown, such as the password
@@ -317,9 +319,10 @@ class Connections(Protocol):
 
     @property
     def engine(self) -> str:
-        """The name of the dialect, for example "sqlite".
+        """The name of the database, for example "sqlite", or of the family that it is of, "innodb".
 
-        Raises ConfigurationError if xq does not support the database.
+        Which one of a family it is, `database.product` knows after the first connection. Raises ConfigurationError
+        if xq does not support the database.
         """
 
     def ready(self) -> Connection:

@@ -12,7 +12,7 @@ from weakref import WeakSet
 from xq.core import time
 from xq.core.clock import Clock
 from xq.core.connections import Connection, Connections, Liveness
-from xq.core.errors import NotInstalled
+from xq.core.errors import ConfigurationError, NotInstalled
 from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind, Row
 from xq.database.members import Member, copied
 from xq.database.transactions import Transactions, retried
@@ -30,6 +30,7 @@ class BaseDatabase(Transactions):
     def __init__(self, key: tuple[object, ...], store: Connections, kinds: Mapping[str, type[SharedSql]]) -> None:
         self.key = key  # what the ORM connects to
         self.store = store  # its connections, which must not keep the ORM's object alive
+        self.product = ""  # the name in DIALECTS, once a connection has told it
         self.supervised = False  # whether the parent of this worker process maintains it
         self._kinds = kinds  # the SQL of each engine: the store may not know its own before it is used
         self.joined: WeakSet[Member] = WeakSet()  # `members`, even if used in another database next: see `join`
@@ -41,7 +42,25 @@ class BaseDatabase(Transactions):
     @cached_property
     def sql(self) -> SharedSql:
         """The SQL for what its queues share. It names no queue."""
-        return self._kinds[self.store.engine]()
+        return self._kinds[self.known_product]()
+
+    @property
+    def known_product(self) -> str:
+        """`product`; if it may be one of several, a connection is opened to learn it."""
+        if not self.product:
+            if self.store.engine in self._kinds:
+                return self.store.engine
+            self.store.ready()
+        return self.product
+
+    def is_served_by(self, product: str) -> None:
+        """Learn the name of the database behind a new connection. Raises ConfigurationError if it is another by now."""
+        if self.product not in ("", product):
+            raise ConfigurationError(
+                f"the server was {self.product} when this program began, and is {product} now: start it anew, after "
+                "install(), or connect to the server of before"
+            )
+        self.product = product
 
     # This process's liveness locks, if `find_liveness` has found some: each take looks here, and must not query.
     liveness: Liveness | None = None

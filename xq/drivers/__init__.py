@@ -10,7 +10,7 @@ from xq.drivers.mariadb import Pymysql
 from xq.drivers.postgres import Psycopg
 from xq.drivers.sqlite import Sqlite3
 
-SERVERS: Mapping[str, ServerDriver] = {"postgres": Psycopg(), "mariadb": Pymysql()}
+SERVERS: Mapping[str, ServerDriver] = {"postgres": Psycopg(), "innodb": Pymysql()}
 DRIVERS: Mapping[str, Driver] = {"sqlite": Sqlite3(), **SERVERS}
 
 

@@ -18,6 +18,7 @@ from xq.core.kinds import RETRYABLE, ErrorKind, Row
 from xq.drivers.base import BaseDriver, is_gone, is_remote, kind_by_class, kinds, of_another
 
 OLDEST = (10, 6)  # the oldest supported server
+WITHOUT_TRIGGERS = "TiDB", "Vitess"  # what speaks the protocol alone
 COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
 COM_QUERY = 3  # the command in MariaDB's protocol that runs a statement
 TRANSACTION = "BEGIN NOT ATOMIC START TRANSACTION; "  # begins a block that is a transaction
@@ -85,17 +86,20 @@ class Pymysql(BaseDriver):
     retryable = RETRYABLE | {ErrorKind.DENIED}  # a right may be granted later
     IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS
 
-    def check(self, connection: Any, advice: str = "") -> None:
+    def check(self, connection: Any, advice: str = "") -> str:
         if not hasattr(connection, "server_status"):
             raise of_another("MariaDB", "pymysql", connection, advice)
         version = str(connection.server_version)
         numbers = re.findall(r"\d+", version.replace("5.5.5-", "", 1))
+        if any(each in version for each in WITHOUT_TRIGGERS):
+            raise ConfigurationError(f"this is {version}, which has no triggers, by which xq counts")
         if "MariaDB" not in version:
             raise ConfigurationError(
                 f"xq speaks MariaDB {'.'.join(map(str, OLDEST))} or later, this is MySQL {version}"
             )
         if tuple(map(int, numbers[:2])) < OLDEST:
             raise ConfigurationError(f"xq needs MariaDB {'.'.join(map(str, OLDEST))} or later, this is {version}")
+        return "mariadb"
 
     def in_transaction(self, connection: Any) -> bool:
         # The status that the server sent last. A lost connection keeps it, hence `open`.

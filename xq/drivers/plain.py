@@ -35,11 +35,11 @@ class PlainStore(BaseStore):
         parameters = {**address.parameters}
         if self.engine == "sqlite":
             parameters["timeout"] = max(PATIENCE, parameters.get("timeout", 0))
-        elif self.engine == "mariadb":
+        elif self.engine == "innodb":
             parameters["client_flag"] = parameters.get("client_flag", 0) & ~FOUND_ROWS
         self.connection = connect(replace(address, parameters=parameters))
         self.database_error = self.connection.Error
-        self.driver.check(self.connection)
+        self.product = self.driver.check(self.connection)
         self._connection = Connection(self, self.driver, self.connection, self.connection.cursor, self)
 
     @cached_property

@@ -62,16 +62,17 @@ class Psycopg(BaseDriver):
         self.answered: dict[tuple[str, str], tuple[str, str]] = {}  # by several hosts and their ports, one of each
         self._planned: WeakKeyDictionary[Any, float] = WeakKeyDictionary()  # the monotonic time, by connection
 
-    def check(self, connection: Any, advice: str = "") -> None:
+    def check(self, connection: Any, advice: str = "") -> str:
         info: Any = getattr(connection, "info", None)
         if not hasattr(connection, "pgconn"):
             raise of_another("PostgreSQL", "psycopg 3", connection, advice)
         if connection.closed:  # it is lost: psycopg would raise, and the caller replaces it
-            return
+            return "postgres"
         if other := info.parameter_status("crdb_version"):
             raise ConfigurationError(f"xq speaks PostgreSQL, this is {other}")
         if 0 < info.server_version < OLDEST:  # 0 if it is lost just now
             raise ConfigurationError(f"xq needs PostgreSQL {OLDEST // 10_000} or later, this is {info.server_version}")
+        return "postgres"
 
     def in_transaction(self, connection: Any) -> bool:
         return connection.pgconn.transaction_status in (2, 3)  # INTRANS, INERROR

@@ -35,8 +35,8 @@ class Sqlite3:
     errors_end_transactions = False
     retryable = RETRYABLE
 
-    def check(self, connection: Any, advice: str = "") -> None:
-        pass
+    def check(self, connection: Any, advice: str = "") -> str:
+        return "sqlite"
 
     def in_transaction(self, connection: Any) -> bool:
         return bool(self.transaction(connection))

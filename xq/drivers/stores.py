@@ -387,7 +387,7 @@ class OrmConnections(BaseStore, OrmHooks):
         """Return the connection of a caller's transaction. Raises BadType if it is none."""
         if not (hasattr(on, "cursor") and hasattr(on, "commit")):
             raise BadType(f"on is a connection of {self.engine}'s driver with an open transaction, not {shown(on)}")
-        self.driver.check(on)
+        self.database.is_served_by(self.driver.check(on))
         calls = next((calls for raw, calls in self._left if raw is on), None)
         if calls is None:
             self._left.append((on, calls := PendingCalls()))

@@ -136,7 +136,7 @@ def bound_to(
     store: Store[Any], database: Database, definition: Definition, values: Callable[[], dict[str, Any]]
 ) -> Binding:
     """Compile the definition for the store's current database."""
-    kind = definition.dialects[store.engine]
+    kind = definition.dialects[database.known_product]
     dialect = kind(definition.table, definition.machine, definition.words, definition.tube_stats)
     here = ref(database)
 

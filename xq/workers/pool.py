@@ -46,12 +46,13 @@ class Assignment:
 
 def _place(store: Connections) -> str:
     """Return where a database is, for the log."""
+    database: Any = store.database  # connected by now
     try:
         address = store.address()
     except ConfigurationError:
         return f"{store.engine}, in memory"
     named, host = address.parameters, address.parameters.get("host")
-    return f"{store.engine}, {named.get('database') or named.get('dbname')}{f' on {host}' if host else ''}"
+    return f"{database.product}, {named.get('database') or named.get('dbname')}{f' on {host}' if host else ''}"
 
 
 class Budget:

@@ -28,12 +28,12 @@ from xq.sql.migrated import SCHEMAS, SEARCH_PATH
 
 log = logging.getLogger("django.db.backends")  # where Django logs its own statements
 
-ENGINES: Final = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mariadb"}  # Django's vendor -> the dialect
+ENGINES: Final = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "innodb"}  # Django's vendor -> the dialect
 
 # the dialect -> how Django gets connections from a driver that xq supports
 ADVICE: Final = {
     "postgres": "pip install psycopg",
-    "mariadb": "pip install pymysql, and in the settings: import pymysql; pymysql.install_as_MySQLdb()",
+    "innodb": "pip install pymysql, and in the settings: import pymysql; pymysql.install_as_MySQLdb()",
 }
 
 
@@ -345,7 +345,7 @@ class DjangoConnections(OrmConnections):
         kept = self._kept(wrapper)
         if self._transaction(wrapper, kept, driver) is None:
             wrapper.ensure_connection()
-            driver.check(wrapper.connection, ADVICE.get(self._engine, ""))
+            database.is_served_by(driver.check(wrapper.connection, ADVICE.get(self._engine, "")))
             kept.at = where(wrapper)
         raw, connection = wrapper.connection, kept.connections.get(self)
         if connection is None or connection.raw is not raw:

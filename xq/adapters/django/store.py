@@ -79,7 +79,7 @@ NATIVE: Final[Mapping[type, type]] = {
 SAFE: Final[Mapping[str, Collection[type]]] = {
     "sqlite": (models.BooleanField, models.DateTimeField, models.DateField, models.TimeField),
     "postgres": (models.JSONField,),
-    "mariadb": (models.BooleanField, models.DateTimeField),
+    "innodb": (models.BooleanField, models.DateTimeField),
 }
 
 OWN_FIELDS: Final[Mapping[str, Callable[..., models.Field[Any, Any]]]] = {  # for the columns that xq brings
@@ -334,7 +334,7 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         decimal = (held.max_digits, held.decimal_places) if kind == "decimal" else None
         return Field(
             name=field.name,
-            column=_unquoted(field.column, "`" if self._engine == "mariadb" else '"'),
+            column=_unquoted(field.column, "`" if self._engine == "innodb" else '"'),
             kind=kind,
             type="" if related else self._declared(held),
             null=field.null,
@@ -400,7 +400,7 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         elif isinstance(value, type):
             raise BadType(f"{field.name!r} holds a value, not {shown(value)}")
         stored = field.get_db_prep_save(value, connection=self.connection)
-        if self._engine == "mariadb":  # its drivers accept and return UUIDs as objects, and Django's backend uses text
+        if self._engine == "innodb":  # its drivers accept and return UUIDs as objects, and Django's backend uses text
             if isinstance(field, models.DateTimeField) and isinstance(stored, str):
                 return datetime.fromisoformat(stored)
             if isinstance(stored, UUID):

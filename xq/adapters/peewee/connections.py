@@ -24,7 +24,8 @@ from xq.sql.dialects import SHARED
 OF_PSYCOPG = frozenset({"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"})
 
 # By dialect: how to make Peewee use the driver that xq supports.
-DRIVER_NAMES: Mapping[str, str] = {"postgres": "psycopg", "mariadb": "pymysql"}
+DRIVER_NAMES: Mapping[str, str] = {"postgres": "psycopg", "innodb": "pymysql"}
+EXTRAS: Mapping[str, str] = {"postgres": "postgres", "innodb": "mariadb"}
 ADVICE: Mapping[str, str] = {
     "postgres": "pip install '.[postgres]' in the checkout of xq, and prefer_psycopg3=True of the database"
 }
@@ -32,7 +33,7 @@ ADVICE: Mapping[str, str] = {
 ENGINES: Mapping[str, type[pw.Database]] = {
     "sqlite": pw.SqliteDatabase,
     "postgres": pw.PostgresqlDatabase,
-    "mariadb": pw.MySQLDatabase,
+    "innodb": pw.MySQLDatabase,
 }
 
 # playhouse classes that do not work as their drivers or servers do, and why.
@@ -188,14 +189,14 @@ class PeeweeConnections(OrmConnections):
             raw: Any = database.connection()
         except pw.ImproperlyConfigured as error:  # names another driver than xq's
             needed = f"needs the driver {DRIVER_NAMES[self.engine]}, which is not installed"
-            told = f"{self.name} {needed}: pip install '.[{self.engine}]' in the checkout of xq"
+            told = f"{self.name} {needed}: pip install '.[{EXTRAS[self.engine]}]' in the checkout of xq"
             raise ConfigurationError(told) from error
         connection, current = mine.connection, database_of(database)
         if connection is not None and connection.raw is raw and connection.database() is not current:
             getattr(database, "manual_close", database.close)()  # another thread called init(): not back into the pool
             raw = database.connection()
         if connection is None or connection.raw is not raw or connection.database() is not current:
-            driver.check(raw, ADVICE.get(self.engine, ""))
+            current.is_served_by(driver.check(raw, ADVICE.get(self.engine, "")))
             self._check_pragmas(database)
             kind = FileConnection if self.engine == "sqlite" else Connection
             mine.connection = connection = kind(self, driver, raw, raw.cursor, current)

@@ -60,7 +60,7 @@ SAFE = (pw.BooleanField, pw.DateTimeField, pw.DateField)
 SAFE_BY_ENGINE: Mapping[str, Collection[type[pw.Field[Any]]]] = {
     "sqlite": SAFE,
     "postgres": (*SAFE, pw.DecimalField, pw.UUIDField, pw.TimeField, pw.JSONField),
-    "mariadb": (*SAFE, pw.DecimalField),
+    "innodb": (*SAFE, pw.DecimalField),
 }
 
 # The drivers accept these types.

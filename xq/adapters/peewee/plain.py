@@ -244,7 +244,7 @@ def in_python(where: str, table: str, queue: Queue[Any], columns: Mapping[str, A
     options = {"-H": at.get("host"), "-p": at.get("port"), "-u": at.get("user")}
     given = [part for option, value in options.items() if value for part in (option, str(value))]
     asks = ["-P"] if at.get("password") or at.get("passwd") else []
-    program = ["python", "-m", "pwiz", "-e", {"mariadb": "mysql"}.get(engine, engine), "-t", table]
+    program = ["python", "-m", "pwiz", "-e", {"innodb": "mysql"}.get(engine, engine), "-t", table]
     command = shlex.join([*program, *given, *asks, str(found.database)])
     if engine == "sqlite":  # where REAL has 8 bytes
         command += " | sed s/FloatField/DoubleField/"

@@ -75,7 +75,7 @@ class _MySQL(pw.MySQLDatabase):
     """Connects with the limits of xq's own connections."""
 
     def _connect(self) -> Any:
-        return SERVERS["mariadb"].connect({"database": self.database, **self.connect_params})
+        return SERVERS["innodb"].connect({"database": self.database, **self.connect_params})
 
 
 class _PooledMySQL(pool.PooledMySQLDatabase, _MySQL):

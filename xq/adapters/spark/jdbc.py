@@ -137,7 +137,7 @@ def _made(kind: str, stored: str, column: Column) -> Column:
 
 # How Java's drivers address a database.
 
-DRIVERS = {"sqlite": "org.sqlite.JDBC", "postgres": "org.postgresql.Driver", "mariadb": "org.mariadb.jdbc.Driver"}
+DRIVERS = {"sqlite": "org.sqlite.JDBC", "postgres": "org.postgresql.Driver", "innodb": "org.mariadb.jdbc.Driver"}
 OF_POSTGRES = {  # libpq's parameter -> the Java driver's
     **{name: name for name in ("sslmode", "sslrootcert", "sslcert", "sslkey", "options")},
     "application_name": "ApplicationName",
@@ -147,7 +147,7 @@ OF_POSTGRES = {  # libpq's parameter -> the Java driver's
 LIMITS: Mapping[str, Mapping[str, str]] = {  # as those of the drivers of Python, as far as Java's have them
     "sqlite": {},
     "postgres": {"connectTimeout": "3", "tcpKeepAlive": "true"},
-    "mariadb": {"connectTimeout": "3000", "tcpKeepIdle": "2", "tcpKeepInterval": "2", "tcpKeepCount": "3"},
+    "innodb": {"connectTimeout": "3000", "tcpKeepIdle": "2", "tcpKeepInterval": "2", "tcpKeepCount": "3"},
 }
 
 
@@ -179,7 +179,7 @@ def _servers(parameters: Mapping[str, Any], port: int) -> str:
     return ",".join(f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in zip(hosts, ports))
 
 
-URLS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"sqlite": _sqlite, "postgres": _postgres, "mariadb": _mariadb}
+URLS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"sqlite": _sqlite, "postgres": _postgres, "innodb": _mariadb}
 
 
 def reached(address: Address) -> dict[str, str]:

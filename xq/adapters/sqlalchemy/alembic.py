@@ -20,7 +20,6 @@ from sqlalchemy import orm
 from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from xq.adapters.sqlalchemy.engines import ENGINES
 from xq.adapters.sqlalchemy.store import SqlalchemyStore
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import beside
@@ -33,7 +32,9 @@ from xq.upgrading.build import arguments_of, build
 Sql = Mapping[str, Sequence[str]]  # the statements, by database
 Key = tuple[str | None, str]  # a schema, and a table in it
 
-NAMES = {engine: name for name, engine in ENGINES.items()}  # as SQLAlchemy calls them
+# The databases by the names that SQLAlchemy has for them, and their names there.
+PRODUCTS: Mapping[str, str] = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mariadb", "mariadb": "mariadb"}
+NAMES = {product: name for name, product in PRODUCTS.items()}
 # Alembic before 1.18 has no priorities, and runs comparators in the order of their registration.
 PRIORITIES: Any = getattr(util, "DispatchPriority", None)
 FIRST, LAST = ({"priority": PRIORITIES[name]} if PRIORITIES else {} for name in ("FIRST", "LAST"))
@@ -122,7 +123,7 @@ class Definition:
 
     def on(self, connection: sa.Connection) -> Installation:
         """Return the installation in a connection's database."""
-        engine, made = connection.engine, self.installation(ENGINES[connection.dialect.name])
+        engine, made = connection.engine, self.installation(PRODUCTS[connection.dialect.name])
         made.store.bind(AsyncEngine(engine) if engine.dialect.is_async else engine)  # type: ignore[attr-defined]
         return made
 
@@ -162,7 +163,7 @@ def _see_uuid(inspector: object, table: object, column: Any) -> None:
 @Operations.implementation_for(QueueOp)
 def _run(operations: Operations, op: QueueOp) -> None:
     context, made = operations.migration_context, None
-    if (engine := ENGINES[context.dialect.name]) not in op.sql:
+    if (engine := PRODUCTS[context.dialect.name]) not in op.sql:
         raise ConfigurationError(
             f"{op.table_name} has no SQL for {engine} in this revision: name the project's databases in env.py, as in "
             "context.configure(..., xq_databases=['sqlite', 'postgresql']), unless it cannot be a queue there"
@@ -212,7 +213,7 @@ def _render(context: object, op: QueueOp) -> str:
 @comparators.dispatch_for("schema", **FIRST)
 def _hide(context: Any, upgrade_ops: object, schemas: object) -> None:
     """Have the other comparators neither see nor log what installing has made."""
-    is_made = _made(ENGINES[context.connection.dialect.name], _records(context.connection))
+    is_made = _made(PRODUCTS[context.connection.dialect.name], _records(context.connection))
     context._name_filters.append(lambda name, kind, of: not is_made(of.get("schema_name"), name or ""))
 
 
@@ -220,8 +221,8 @@ def _hide(context: Any, upgrade_ops: object, schemas: object) -> None:
 def _compare(context: Any, upgrade_ops: ops.UpgradeOps, schemas: object) -> None:
     connection, found = context.connection, upgrade_ops.ops
     records = _records(connection)
-    engines = {ENGINES[each]: each for each in context.opts.get("xq_databases", [connection.dialect.name])}
-    _leave_out(found, _made(ENGINES[connection.dialect.name], records))
+    engines = {PRODUCTS[each]: each for each in context.opts.get("xq_databases", [connection.dialect.name])}
+    _leave_out(found, _made(PRODUCTS[connection.dialect.name], records))
     tables: dict[Key, Any] = {(op.schema, op.table_name): None for op in found if isinstance(op, ops.DropTableOp)}
     tables |= {(each.schema, each.name): each for each in context.sorted_tables}
     altered = [each for op in found for each in getattr(op, "ops", ()) if isinstance(each, ops.AlterColumnOp)]

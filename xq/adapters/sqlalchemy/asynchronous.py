@@ -173,8 +173,9 @@ def _alike(given: Mapping[str, Any]) -> dict[str, Any]:
 class _Adapted:
     """A driver's methods for adapted connections; what they only look at is in the driver's own."""
 
-    def check(self, connection: Any, advice: str = "") -> None:
-        super().check(connection.driver_connection, advice)  # type: ignore[misc]
+    def check(self, connection: Any, advice: str = "") -> str:
+        found: str = super().check(connection.driver_connection, advice)  # type: ignore[misc]
+        return found
 
     def in_transaction(self, connection: Any) -> bool:
         return bool(super().in_transaction(connection.driver_connection))  # type: ignore[misc]
@@ -223,10 +224,11 @@ class Asyncmy(_Adapted, Pymysql):
 class Asyncpg(_Adapted, Psycopg):
     """asyncpg, given values of the types that psycopg would say."""
 
-    def check(self, connection: Any, advice: str = "") -> None:
+    def check(self, connection: Any, advice: str = "") -> str:
         version = connection.driver_connection.get_server_version()
         if version[0] * 10_000 < OLDEST:
             raise ConfigurationError(f"xq needs PostgreSQL {OLDEST // 10_000} or later, this is {version[0]}")
+        return "postgres"
 
     def in_transaction(self, connection: Any) -> bool:
         return bool(connection.driver_connection.is_in_transaction())
@@ -289,7 +291,7 @@ ASYNCHRONOUS: Mapping[str, tuple[Driver, str, Callable[[Mapping[str, Any]], dict
 SYNCHRONOUS: Mapping[str, Driver] = {
     "pysqlite": DRIVERS["sqlite"],
     "psycopg": DRIVERS["postgres"],
-    "pymysql": DRIVERS["mariadb"],
+    "pymysql": DRIVERS["innodb"],
 }
 
 

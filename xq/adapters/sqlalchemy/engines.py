@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from xq.adapters.sqlalchemy.asynchronous import engine_beside, listen, parameters_of
 from xq.core.errors import ConfigurationError, shown
 
-ENGINES: Mapping[str, str] = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mariadb", "mariadb": "mariadb"}
-PORTS: Mapping[str, int] = {"postgres": 5432, "mariadb": 3306}
-DRIVER_NAMES: Mapping[str, str] = {"sqlite": "pysqlite", "postgres": "psycopg", "mariadb": "pymysql"}
+ENGINES: Mapping[str, str] = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "innodb", "mariadb": "innodb"}
+PORTS: Mapping[str, int] = {"postgres": 5432, "innodb": 3306}
+DRIVER_NAMES: Mapping[str, str] = {"sqlite": "pysqlite", "postgres": "psycopg", "innodb": "pymysql"}
 
 
 def engine_of(given: Any) -> sa.Engine:

@@ -83,7 +83,7 @@ def join(store: Any, on: Any) -> Joined:
         raise exc.DBAPIError.instance("", None, undone, base.Error, dialect=outer.dialect)
     writes.wrote(outer)
     driver, raw = driver_of(outer.dialect), outer.connection.dbapi_connection
-    driver.check(raw)
+    store.database.is_served_by(driver.check(raw))
     if writes.autocommits(outer):
         raise ConfigurationError(
             f"on= is in AUTOCOMMIT mode, where no rollback would take a call of {store.name} back: give a session "

@@ -120,7 +120,7 @@ class Lent(Connection):
             return
         self.set_up, self.held = False, 1  # what sets it up runs on it
         try:
-            driver.check(raw)
+            self.store.database.is_served_by(driver.check(raw))
             if self._engine.dialect.name == "sqlite":  # as install() sets it, which no transaction of a migration can
                 with suppress(exc.SQLAlchemyError):
                     self.execute(WAL)

@@ -146,7 +146,7 @@ class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
         if isinstance(getattr(made, "obj", None), bytes):  # a memoryview, or psycopg's Binary
             made = made.obj
         # MariaDB has the type, and its drivers do not know it.
-        return made.hex if isinstance(made, UUID) and self.engine == "mariadb" else made
+        return made.hex if isinstance(made, UUID) and self.engine == "innodb" else made
 
     def _reader(self, kind: Kind, column: sa.Column[Any]) -> Callable[[Any], Any] | None:
         @cache

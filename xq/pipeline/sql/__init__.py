@@ -10,4 +10,4 @@ from xq.pipeline.sql.scans import Scans
 from xq.pipeline.sql.sqlite import SqliteScans
 
 # By the store's engine.
-SCANS: Mapping[str, type[Scans]] = {"sqlite": SqliteScans, "postgres": PostgresScans, "mariadb": MariadbScans}
+SCANS: Mapping[str, type[Scans]] = {"sqlite": SqliteScans, "postgres": PostgresScans, "innodb": MariadbScans}

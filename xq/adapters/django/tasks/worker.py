@@ -327,7 +327,7 @@ def _arguments(result: Any) -> list[Any]:
 def _check_size(text: str) -> None:
     """Raise ValueError for a return value so large, as JSON, that MariaDB would close the connection."""
     store = Task.xq.parts.store
-    if len(text) <= SMALL or store.engine != "mariadb":
+    if len(text) <= SMALL or store.engine != "innodb":
         return
     ((most,),) = store.execute(LONGEST_STATEMENT)
     sent = len(text) + sum(map(text.count, "\"'\\"))  # escaped characters count twice
