@@ -83,14 +83,15 @@ def join(store: Any, on: Any) -> Joined:
         raise exc.DBAPIError.instance("", None, undone, base.Error, dialect=outer.dialect)
     writes.wrote(outer)
     driver, raw = driver_of(outer.dialect), outer.connection.dbapi_connection
-    store.database.is_served_by(driver.check(raw))
+    if (product := driver.check(raw)) != (database := store.database).product:
+        database.is_served_by(product)
     if writes.autocommits(outer):
         raise ConfigurationError(
             f"on= is in AUTOCOMMIT mode, where no rollback would take a call of {store.name} back: give a session "
             "of an engine with another isolation_level"
         )
     watch(outer.engine, EVENTS.keys())
-    joined = Joined(store, driver, raw, store.database, outer.info.setdefault(WAITING, []).append)
+    joined = Joined(store, driver, raw, database, outer.info.setdefault(WAITING, []).append)
     joined.outer = outer
     if outer is on:
         vars(outer)["close"] = partial(_close, outer)
