@@ -272,6 +272,7 @@ DATABASES: Mapping[str, Callable[[], pw.Database]] = {
     "PostgreSQL": lambda: pw.PostgresqlDatabase("app", prefer_psycopg3=True),
     "MariaDB": lambda: pw.MySQLDatabase("app", mariadb=True),
 }
+SERVERS = {"MariaDB": "mariadb"}  # where a connection would tell which database it is
 
 
 def sql() -> str:
@@ -279,7 +280,10 @@ def sql() -> str:
     features = ", ".join(f'"{name}": {value!r}' for name, value in FEATURES.items())
     sections = [INTRODUCTION.strip().format(features=f"features={{{features}}}")]
     for name, make in DATABASES.items():
-        sections += _database(page(make()), NOTES[name], f"## {name}")
+        queue = page(make())
+        if name in SERVERS:
+            queue.parts.store.database.is_served_by(SERVERS[name])
+        sections += _database(queue, NOTES[name], f"## {name}")
     return "\n\n".join(sections) + "\n"
 
 

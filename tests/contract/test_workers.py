@@ -1218,7 +1218,7 @@ def test_a_run_logs_its_start_each_task_and_its_end_and_shows_that_if_no_logging
     log = logging.getLogger("xq")
     assert (log.handlers, log.level) == ([], logging.NOTSET), "as before"
     head, *done, end = [line.split(": ", 1)[1] for line in sorted(capsys.readouterr().err.splitlines())]
-    engine = Task.xq.parts.store.engine
+    engine = Task.xq.parts.store.database.product
     assert head.startswith(f"working on {Task.xq.name} with threads=1 ({engine}")
     assert done.pop(0).startswith(f"working on the tube 'a' of {Task.xq.name} with")
     assert sorted(re.sub(r"[\d.]+ m?s$", "", line) for line in done) == [

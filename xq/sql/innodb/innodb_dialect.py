@@ -12,12 +12,11 @@ from xq.core.errors import ConfigurationError, shown
 from xq.core.kinds import BYTES, ErrorKind, Field, Kind, Row, Table, Values
 from xq.core.machine import Machine
 from xq.sql.innodb.innodb_installer import InnodbInstaller
-from xq.sql.innodb.innodb_language import InnodbLanguage
+from xq.sql.innodb.innodb_language import InnodbTerms
 from xq.sql.innodb.innodb_moves import InnodbMoves
 from xq.sql.innodb.innodb_objects import LONG, PREFIX
 from xq.sql.innodb.innodb_queries import InnodbQueries
 from xq.sql.named import filled
-from xq.sql.server import Server
 from xq.sql.shared import QUEUES
 
 CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
@@ -36,7 +35,7 @@ LOCKED_BY = (
 )
 
 
-class Innodb(InnodbLanguage, Server):
+class Innodb(InnodbTerms):
     """No arrays and no partial indexes, and collations that ignore case."""
 
     no_limit = 2**64 - 1

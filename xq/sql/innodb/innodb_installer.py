@@ -6,18 +6,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import OUTCOME_UNKNOWN
+from xq.sql.innodb.innodb_language import InnodbTerms
 from xq.sql.innodb.innodb_objects import LONG, PREFIX, InnodbObjects
 from xq.sql.installer.installer import VIEW
 from xq.sql.installer.server import ServerInstaller
 from xq.sql.shared import QUEUES
-
-if TYPE_CHECKING:
-    from xq.sql.innodb.innodb_dialect import Innodb
 
 UNSEEN = 1227  # the number of the error: no right to see what is there
 ALONE = "the metadata lock alone: reads and writes wait, for a moment"  # how a step changes the table
@@ -31,7 +29,7 @@ class InnodbInstaller(ServerInstaller):
 
     objects_kind = InnodbObjects
     objects: InnodbObjects
-    terms: Innodb
+    terms: InnodbTerms
 
     @property
     def no_table(self) -> str:

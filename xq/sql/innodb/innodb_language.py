@@ -14,7 +14,7 @@ from xq.core.errors import ConfigurationError
 from xq.core.kinds import INTEGERS, TIMES, Kind
 from xq.core.machine import FOREVER
 from xq.sql.language import Form
-from xq.sql.server import ServerLanguage
+from xq.sql.server import Server, ServerLanguage
 from xq.sql.session_connection import SessionSql
 from xq.sql.shared import ALIVE, SharedSql
 
@@ -178,3 +178,7 @@ class InnodbShared(SharedSql, InnodbLanguage):
     """The SQL for what the queues in a database share."""
 
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue
+
+
+class InnodbTerms(InnodbLanguage, Server):
+    """What the parts of a dialect of the family are written with."""

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from xq.core.acting import PART
 from xq.core.compile import Change, Selector, Statement
 from xq.core.connections import Connection, Run
 from xq.core.kinds import Row, Values
 from xq.core.machine import Guard
+from xq.sql.innodb.innodb_language import InnodbTerms
 from xq.sql.named import filled
 from xq.sql.server import ServerMoves
 from xq.sql.terms import UNIQUE
-
-if TYPE_CHECKING:
-    from xq.sql.innodb.innodb_dialect import Innodb
 
 TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 4), '{PART}', {{}}, '{PART}')"  # the context at that time
 PER_CHANGE = 999  # rows that one statement changes by key: given 1,000 keys, the server reads and locks the whole table
@@ -32,7 +30,7 @@ class InnodbMoves(ServerMoves):
     One block does so for one row: variables hold its key. Several rows come to the client, which names their keys.
     """
 
-    terms: Innodb
+    terms: InnodbTerms
 
     @cached_property
     def may_pass_by(self) -> bool:
