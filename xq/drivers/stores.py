@@ -387,11 +387,13 @@ class OrmConnections(BaseStore, OrmHooks):
         """Return the connection of a caller's transaction. Raises BadType if it is none."""
         if not (hasattr(on, "cursor") and hasattr(on, "commit")):
             raise BadType(f"on is a connection of {self.engine}'s driver with an open transaction, not {shown(on)}")
-        self.database.is_served_by(self.driver.check(on))
+        product, database = self.driver.check(on), self.database
+        if database is not None:  # else what sets the connection up says which one is missing
+            database.is_served_by(product)
         calls = next((calls for raw, calls in self._left if raw is on), None)
         if calls is None:
             self._left.append((on, calls := PendingCalls()))
-        return JoinedConnection(self, self.driver, on, self.database, calls.add)
+        return JoinedConnection(self, self.driver, on, database, calls.add)
 
     def _run_left(self) -> None:
         """Run what waits for the commit of connections that were joined: their transactions have ended."""
