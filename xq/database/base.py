@@ -50,7 +50,7 @@ class BaseDatabase(Transactions):
         if not self.product:
             if self.store.engine in self._kinds:
                 return self.store.engine
-            self.store.ready()
+            self.store.execute("SELECT 1")
         return self.product
 
     def is_served_by(self, product: str) -> None:

@@ -114,6 +114,8 @@ class Lent(Connection):
         self._fairy, self.raw, self.cursor = fairy, raw, raw.cursor
         if raw is not self.last:
             self.last, self._known = raw, fairy.info.get(SET_UP)
+            if not (database := self.store.database).product:
+                database.is_served_by(driver.check(raw))
         if (context := self._known) is not None:
             context.update(self._asked)
             self.context, self.set_up = context, True
