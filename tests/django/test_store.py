@@ -97,6 +97,15 @@ def test_django_sees_each_statement_of_a_queue(make):
     assert len(seen) == 3
 
 
+def test_a_connection_that_the_application_has_opened_is_checked_as_well(make):
+    Task = make({})
+    Task.xq.parts.store.database.product = "another"
+    connection.close()
+    connection.ensure_connection()
+    with pytest.raises(xq.ConfigurationError, match="the server was another"):
+        Task.take()
+
+
 @pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)  # on a server rows are locked one by one
 def test_a_transaction_of_the_queue_on_sqlite_lets_nobody_write_between_what_it_reads_and_writes(make):
     Task = make({"keep": True}, roles=())

@@ -345,10 +345,10 @@ class DjangoConnections(OrmConnections):
         kept = self._kept(wrapper)
         if self._transaction(wrapper, kept, driver) is None:
             wrapper.ensure_connection()
-            database.is_served_by(driver.check(wrapper.connection, ADVICE.get(self._engine, "")))
             kept.at = where(wrapper)
         raw, connection = wrapper.connection, kept.connections.get(self)
         if connection is None or connection.raw is not raw:
+            database.is_served_by(driver.check(raw, ADVICE.get(self._engine, "")))
             # Not Django's own cursor: it supports one style of marks and no prepared statements.
             kind, cursor = FileConnection if self._engine == "sqlite" else Connection, raw.cursor
             if self._engine == "postgres":
