@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import peewee as pw
@@ -91,8 +93,9 @@ def test_an_answer_of_a_mariadb_by_tls_that_stops_in_the_middle_ends_as_well(mon
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     making = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
     subprocess.run([*making, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    for path in (tmp_path.parent.parent, tmp_path.parent, tmp_path, key):
-        path.chmod(0o755)  # the server may be another user
+    for path in (key, tmp_path, *tmp_path.parents):
+        if Path(tempfile.gettempdir()) in path.parents:
+            path.chmod(0o755)  # the server may be another user
     with own(SERVERS["mariadb"], ssl_cert=certificate, ssl_key=key) as server, Proxy(server.host, server.port) as proxy:
         by_tls = f"ssl_ca={certificate}&ssl_verify_cert=false&ssl_verify_identity=false&connect_timeout=1"
         with closing(urls.database(f"mysql://{server.USER}@{proxy.host}:{proxy.port}/app?{by_tls}")) as db:
@@ -130,8 +133,9 @@ def test_doctor_names_what_an_applications_connection_to_another_machine_lacks_a
         assert told(server.peewee(name, **there, **{lacks: 5}, connect_timeout=3)) != [what]
         url = f"{server.SCHEME}://{server.USER}@{proxy.host}:{proxy.port}/{name}"
         with closing(urls.database(url)) as db:
-            assert is_remote(DRIVERS[kind].fileno(db.connection()))
-            assert not DRIVERS[kind].lacks(db.connection())
+            driver = DRIVERS["innodb" if kind == "mariadb" else kind]
+            assert is_remote(driver.fileno(db.connection()))
+            assert not driver.lacks(db.connection())
         with pytest.raises(SystemExit) as ended:
             main(["check", f"{url}#task"])
         assert (ended.value.code, capsys.readouterr().err) == (0, "")
