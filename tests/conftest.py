@@ -24,7 +24,7 @@ providers._get_local_constants = lambda: providers._local_constants
 
 import xq  # noqa: E402
 from tests import timing  # noqa: E402
-from tests.servers import MariaDB, Postgres, Server, shared  # noqa: E402
+from tests.servers import MariaDB, MySQL, Postgres, Server, shared  # noqa: E402
 from tests.short_spark import variables  # noqa: E402
 from tests.support.life import end_threads  # noqa: E402
 from xq.testing import Clock  # noqa: E402
@@ -92,7 +92,7 @@ def database_on(kind: type[Server]) -> Iterator[tuple[Server, str]]:
 
 
 # name -> a fresh database, cleared up afterwards. To test another one, name it here.
-SERVERS: Mapping[str, type[Server]] = {"postgres": Postgres, "mariadb": MariaDB}
+SERVERS: Mapping[str, type[Server]] = {"postgres": Postgres, "mariadb": MariaDB, "mysql": MySQL}
 DATABASES: Mapping[str, Database] = {
     "sqlite": _sqlite("app.db"),
     "memory": _sqlite(":memory:"),

@@ -467,6 +467,39 @@ class MariaDB(Server):
                 execute(f"REVOKE ALL ON `{database}`.* FROM {self.USER}")
 
 
+class MySQL(MariaDB):
+    """MySQL with pymysql. It has a binary log, as it has by itself, and lets everybody make triggers beside it."""
+
+    NAME, PACKAGE = "MySQL", "mysql-server"
+    VARIABLE = "XQ_MYSQL_BIN"
+    MAKES = SERVES = ("mysqld",)
+    SETTINGS = {
+        "max_connections": 300,
+        "log_bin_trust_function_creators": 1,
+        "innodb_redo_log_capacity": 8_388_608,
+        "innodb_buffer_pool_size": 67_108_864,
+        "mysqlx": "OFF",
+        "secure_file_priv": "NULL",
+    }
+    FAST = {
+        "innodb_flush_log_at_trx_commit": 2,
+        "innodb_doublewrite": 0,
+        "sync_binlog": 0,
+        "innodb_stats_persistent": 0,
+    }
+
+    @staticmethod
+    def folders() -> list[str]:
+        return [os.path.expanduser("~/.cache/xq-mysql")]
+
+    def _making(self) -> list[str]:
+        at_first = self.folder / "first.sql"
+        at_first.write_text("RENAME USER root@localhost TO root@'%';\n")
+        at_first.chmod(0o644)
+        options = ["--no-defaults", "--initialize-insecure", "--secure-file-priv=NULL", "--innodb-redo-log-capacity=8388608"]
+        return [self.program("mysqld"), *options, f"--init-file={at_first}", f"--datadir={self.folder}/data", self._tmpdir]
+
+
 class MariaReplica(MariaDB):
     """A server that follows another one by its binary log, and may be read."""
 

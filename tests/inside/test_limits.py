@@ -81,7 +81,7 @@ def test_a_connection_to_mariadb_by_a_url_asks_for_signs_of_life_and_waits_for_l
 
 
 def test_a_call_at_a_mariadb_that_is_frozen_ends_while_one_with_a_long_statement_goes_on(monkeypatch):
-    monkeypatch.setattr("xq.drivers.mariadb.SILENCE", 0.01)
+    monkeypatch.setattr("xq.drivers.pymysql.SILENCE", 0.01)
     with own(SERVERS["mariadb"]) as server, closing(urls.database(f"{server.url('app')}?connect_timeout=1")) as db:
         assert db.execute_sql("SELECT SLEEP(0.1), 1").fetchone() == (0, 1)
         with server.frozen(), pytest.raises(pw.OperationalError, match="none to a new connection"):
@@ -89,7 +89,7 @@ def test_a_call_at_a_mariadb_that_is_frozen_ends_while_one_with_a_long_statement
 
 
 def test_an_answer_of_a_mariadb_by_tls_that_stops_in_the_middle_ends_as_well(monkeypatch, tmp_path):
-    monkeypatch.setattr("xq.drivers.mariadb.SILENCE", 0.01)
+    monkeypatch.setattr("xq.drivers.pymysql.SILENCE", 0.01)
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     making = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
     subprocess.run([*making, "-keyout", key, "-out", certificate], check=True, capture_output=True)

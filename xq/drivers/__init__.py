@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from xq.core.connections import Address, Driver, ServerDriver
-from xq.drivers.mariadb import Pymysql
+from xq.drivers.pymysql import Pymysql
 from xq.drivers.postgres import Psycopg
 from xq.drivers.sqlite import Sqlite3
 

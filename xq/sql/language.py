@@ -130,6 +130,10 @@ class Language(ABC):
         """Return the statement that gives variables of a block a value, or NULL."""
         return ""
 
+    def returning(self, *columns: str) -> str:
+        """Return the end of a DELETE, in its WHERE clause, that has it return columns."""
+        return f" RETURNING {', '.join(columns)}"
+
     def on_conflict(self, key: str, update: str = "") -> str:
         """Return the clause by which an INSERT updates, or skips, an existing row."""
         return f" ON CONFLICT ({key}) DO {f'UPDATE SET {update}' if update else 'NOTHING'}"

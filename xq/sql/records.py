@@ -69,6 +69,7 @@ class Records:
                 f"n = :n, slack = :slack, given = :given, since_us = {terms.now_us}, actor = :actor, reason = :reason",
             ),
             "parts": ", ".join(parts),
+            "event_and_target": terms.returning("event", "target"),
             "values": ", ".join(f":{part}" for part in parts),
             "this_key": " AND ".join(f"{part} = :{part}" for part in parts),
             "tasks": terms.table_in_schema,

@@ -146,7 +146,7 @@ INSERT INTO {waits} ({parts}, waiter, session, since) VALUES ({values}, :waiter,
 
 --: end_wait
 -- End a wait, and return how the task ended (NULL if it has not).
-DELETE FROM {waits} WHERE {this_key} AND waiter = :waiter RETURNING event, target
+DELETE FROM {waits} WHERE {this_key} AND waiter = :waiter{event_and_target}
 
 --: ends
 -- The waiters whose task has ended, and how.

@@ -14,11 +14,6 @@ from xq.sql.heads import ByKey
 from xq.sql.innodb.innodb_dialect import Innodb
 from xq.sql.sql_file import filled_in, texts
 
-UNLESS_LOCKED = (  # the next statement follows one that would wait, if the server did not roll back the transaction
-    "DECLARE CONTINUE HANDLER FOR 1205 IF @@innodb_rollback_on_timeout THEN RESIGNAL; END IF"
-)
-
-
 class InnodbHeads(ServerHeads):
     """Heads that are called by the utube's digest: a text may be long, and compares as its collation does.
 
@@ -129,14 +124,17 @@ class InnodbHeads(ServerHeads):
 
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
         unless_there = self.terms.on_conflict("utube", "taken = taken")
+        limit, version = map(self.terms.variable, ("limit", "version"))
+        begun, first = self.terms.unless_locked
         # By SELECT INTO, which locks no limit.
         each = (
-            f"SELECT {self.limit(literal)} INTO xq_limit; INSERT INTO {self.table} (utube, taken, n, most, version) "
-            f"VALUES ({literal}, 0, xq_limit, xq_limit, xq_version){unless_there}"
+            f"SELECT {self.limit(literal)} INTO {limit}; {first(self.table, f'utube = {literal}')}INSERT INTO "
+            f"{self.table} (utube, taken, n, most, version) VALUES ({literal}, 0, {limit}, {limit}, {version})"
+            f"{unless_there}"
             for literal in map(self.terms.literal, utubes)
         )
-        declared = self.terms.declare(["xq_limit", "xq_version"], "BIGINT")
-        steps = [declared, UNLESS_LOCKED, f"SELECT {self.version} INTO xq_version", *each]
+        declared = self.terms.declare([limit, version], "BIGINT")
+        steps = [declared, *filter(None, [begun]), f"SELECT {self.version} INTO {version}", *each]
         store.change(self.terms.at_once(self.terms.block("; ".join(steps))))
 
     def look_at(self, store: Connections, utubes: Collection[Any], *then: str) -> None:

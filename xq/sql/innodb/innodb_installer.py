@@ -11,6 +11,7 @@ from typing import ClassVar
 from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import OUTCOME_UNKNOWN
+from xq.drivers.packet import SEVERAL
 from xq.sql.innodb.innodb_language import InnodbTerms
 from xq.sql.innodb.innodb_objects import LONG, PREFIX, InnodbObjects
 from xq.sql.installer.installer import VIEW
@@ -53,19 +54,29 @@ class InnodbInstaller(ServerInstaller):
 
     def checks(self, store: Connections) -> Iterable[Sequence[str]]:
         status = self.terms.literal(self.terms.source.roles["status"].column)
-        return store.execute(
+        found = store.execute(
             "SELECT CONCAT('CONSTRAINT `', constraint_name, '` CHECK'), check_clause "
-            f"FROM information_schema.check_constraints WHERE constraint_schema = {self.terms.schema} "
-            f"AND table_name = {self.terms.literal(self.terms.source.name)} UNION ALL "
+            "FROM information_schema.check_constraints JOIN information_schema.table_constraints "
+            f"USING (constraint_schema, constraint_name{self.terms.of_check}) WHERE constraint_schema = "
+            f"{self.terms.schema} AND table_name = {self.terms.literal(self.terms.source.name)} UNION ALL "
             "SELECT column_type, IF(data_type = 'enum', CONCAT('`', column_name, '` IN ', SUBSTR(column_type, 5)), "
             "CONCAT('CHAR_LENGTH(`', column_name, '`) <= ', character_maximum_length)) FROM information_schema.columns "
             f"WHERE {self._mine} AND column_name = {status} AND character_maximum_length IS NOT NULL"
         )
+        return [(what, self.terms.clause(text) if " CHECK" in what else text) for what, text in found]
 
     def in_a_script(self, sql: str) -> str:
-        # A client that runs a script ends a statement at each ; in a trigger's body, but not within a string.
-        sql = super().in_a_script(sql)
-        return f"EXECUTE IMMEDIATE {self.terms.in_any_mode(sql)}" if ";" in sql else sql
+        return self.terms.in_a_script(super().in_a_script(sql))
+
+    def add_own(self, store: Connections) -> list[str]:
+        return [
+            self.terms.alter(self.terms.table_in_schema, f"ADD COLUMN IF NOT EXISTS {column}")
+            for column in self.own.values()
+        ]
+
+    def drop_own(self, columns: Iterable[str]) -> list[str]:
+        dropped = (f"DROP COLUMN IF EXISTS {self.terms.quote(column)}" for column in columns)
+        return [self.terms.alter(self.terms.table_in_schema, each) for each in dropped]
 
     @contextmanager
     def installing(self, store: Connections) -> Iterator[None]:
@@ -83,7 +94,7 @@ class InnodbInstaller(ServerInstaller):
                 lost = there.keys() - self.existing(store).keys()
                 mine = (item for item in self.objects.mine() if item.kind == "index" and item.name in lost)
                 indexes = [sql for item in mine for sql in item.create]
-                for sql in [*indexes, *sorted(triggers - self._triggers(store))]:
+                for sql in [*indexes, *(sql for made in sorted(triggers - self._triggers(store)) for sql in made)]:
                     store.execute(sql)
                 raise
 
@@ -111,6 +122,8 @@ class InnodbInstaller(ServerInstaller):
         return f"SELECT table_rows FROM information_schema.tables WHERE {self._mine}"
 
     def online(self, sql: str) -> str:
+        if SEVERAL in sql:  # MySQL itself takes the way that locks least
+            return sql
         return f"{sql}{',' * sql.startswith('ALTER')} ALGORITHM=INPLACE{',' * sql.startswith('ALTER')} LOCK=NONE"
 
     @contextmanager
@@ -148,15 +161,16 @@ class InnodbInstaller(ServerInstaller):
             store.execute("UNLOCK TABLES")
         yield taken
 
-    def _triggers(self, store: Connections) -> set[str]:
+    def _triggers(self, store: Connections) -> set[tuple[str, ...]]:
         """Return SQL that creates the table's existing triggers again."""
         found = store.execute(
             "SELECT trigger_name, action_timing, event_manipulation, action_statement FROM information_schema.triggers "
             f"WHERE {self._of_mine}"
         )
         return {
-            f"CREATE OR REPLACE TRIGGER {self.terms.object(name)} {timing} {event} ON {self.terms.table_in_schema} "
-            f"FOR EACH ROW {action}"
+            self.terms.create_trigger(
+                self.terms.object(name), f"{timing} {event} ON {self.terms.table_in_schema} FOR EACH ROW {action}"
+            )
             for name, timing, event, action in found
         }
 
@@ -224,7 +238,7 @@ class InnodbInstaller(ServerInstaller):
     @property
     def definitions(self) -> str:
         return (
-            "SELECT index_name AS name, CONCAT(MIN(non_unique), GROUP_CONCAT(column_name, COALESCE(sub_part, '') "
+            "SELECT index_name AS name, CONCAT(MIN(non_unique), GROUP_CONCAT(column_name, COALESCE(CAST(sub_part AS CHAR), '') "
             f"ORDER BY seq_in_index)) AS shown, '' AS body, '' AS here "
             f"FROM information_schema.statistics WHERE {self._mine} GROUP BY name "
             "UNION ALL SELECT trigger_name, CONCAT(action_timing, event_manipulation, TRIM(action_statement)), "
@@ -239,7 +253,7 @@ class InnodbInstaller(ServerInstaller):
 
     def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
         found = store.execute(
-            "SELECT column_name, generation_expression IS NOT NULL FROM information_schema.columns "
+            "SELECT column_name, COALESCE(generation_expression, '') <> '' FROM information_schema.columns "
             f"WHERE table_schema = {self.terms.schema} AND table_name = {self.terms.literal(table)}"
         )
         return {name: bool(made) for name, made in found}
@@ -260,5 +274,5 @@ class InnodbInstaller(ServerInstaller):
         shared = ", ".join(map(self.terms.literal, self.objects.shared_names))
         return (
             f"((table_schema = {self.terms.schema} AND (table_name = {self.terms.literal(self.terms.source.name)} "
-            f"OR BINARY table_name LIKE {self.like_mine})) OR (table_schema = DATABASE() AND table_name IN ({shared})))"
+            f"OR CAST(table_name AS BINARY) LIKE {self.like_mine})) OR (table_schema = DATABASE() AND table_name IN ({shared})))"
         )

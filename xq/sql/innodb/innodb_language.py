@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -30,6 +31,8 @@ class InnodbLanguage(ServerLanguage):
 
     product: ClassVar[str]  # its name in messages
     collation: ClassVar[str]  # compares byte by byte, to the last space
+    status_in: ClassVar[str]  # the schema that has global_status
+    of_check: ClassVar[str]  # what a check's name is unique with, besides the schema
     at_once: ClassVar[Form]  # a statement that fails in place of waiting for a locked row
     within_a_second: ClassVar[Form]  # a statement that waits for a locked row for a second at most
     block: ClassVar[Form]  # statements, joined by `; `, as one: for one round trip
@@ -40,10 +43,32 @@ class InnodbLanguage(ServerLanguage):
         str
     ]  # has a session connection wait for its next statement for a year, and log no `watch` as slow
     watch: ClassVar[str]  # as in SessionSql
+    unless_locked: ClassVar[tuple[str, Form]]  # begins a block that passes by rows which are locked; and what stands
+    # before a statement that inserts a row, in a table and found by a condition
 
-    def if_charged(self, charge: Charge, change: str, is_there: str, refused: str) -> str:
+    @abstractmethod
+    def if_charged(self, charge: Charge, sql: str, back: str, keys: Sequence[str], refused: str) -> str:
         """Return the end of a block: what is charged, and the change, or if it is refused what tells so."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def alter(self, table: str, *steps: str) -> str:
+        """Return ALTER TABLE with these steps, which say IF EXISTS and IF NOT EXISTS."""
+
+    @abstractmethod
+    def create_index(self, name: str, table: str, listed: str) -> str:
+        """Return SQL that creates an index unless there is one of that name."""
+
+    @abstractmethod
+    def create_trigger(self, name: str, rest: str) -> tuple[str, ...]:
+        """Return SQL that creates a trigger, also in place of one of that name."""
+
+    def clause(self, shown: str) -> str:
+        """Return the condition of a check as SQL, from how information_schema shows it."""
+        return shown
+
+    @abstractmethod
+    def in_a_script(self, sql: str) -> str:
+        """Return SQL as a client that ends a statement at each semicolon takes it."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -51,6 +76,10 @@ class InnodbLanguage(ServerLanguage):
             exact = Form(f"CONVERT({{}} USING utf8mb4) COLLATE {cls.collation}")
             cls.exact_text = cls.token_text = exact
             cls.folded, cls.lacks = Form(f"LOWER({exact})"), Form(f"INSTR({exact}, {{}}) = 0")
+            cls.server_start = (
+                f"(SELECT {SERVER_TIME} - variable_value FROM {cls.status_in}.global_status "
+                "WHERE variable_name = 'UPTIME')"
+            )
             cls.varying = Form(f"VARCHAR({{}}) CHARACTER SET utf8mb4 COLLATE {cls.collation}")
             cls.session_sql = SessionSql(
                 connected=(
@@ -76,9 +105,6 @@ class InnodbLanguage(ServerLanguage):
     shared_file = Path(__file__).parent / "shared.sql"
     now = f"COALESCE(:now, {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
-    server_start = (
-        f"(SELECT {SERVER_TIME} - variable_value FROM information_schema.global_status WHERE variable_name = 'UPTIME')"
-    )
     instant = Form(f"CAST(TIMESTAMPADD(MICROSECOND, {{}}, {EPOCH}) AS DATETIME(6))")
     moments: ClassVar[Mapping[Kind, Form]] = {
         **dict.fromkeys(TIMES, Form(f"TIMESTAMPADD(MICROSECOND, ({{}}) * 1000000, {EPOCH})")),

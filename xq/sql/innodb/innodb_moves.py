@@ -203,7 +203,7 @@ class InnodbMoves(ServerMoves):
         change = f"{statement.sql}; {statement.back}"
         if charge := statement.charge:
             refused = f"SELECT {', '.join(['NULL'] * len(self.terms.source.fields))}"  # it cannot be charged by now
-            change = self.terms.if_charged(charge, change, f"{mine[0]} IS NOT NULL", refused)
+            change = self.terms.if_charged(charge, statement.sql, statement.back, mine, refused)
         text = "; ".join([*steps, change])
         if charge:  # one time for the take, its charge and its history
             terms, now, us = self.terms, self.terms.variable("now"), self.terms.variable("us")

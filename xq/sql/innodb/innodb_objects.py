@@ -10,7 +10,7 @@ from pathlib import Path
 from xq.core.acting import LONGEST_REASON, PART
 from xq.core.tokens import UUID_LENGTH
 from xq.sql.effects import on_innodb, written
-from xq.sql.innodb.innodb_language import SERVER_TIME
+from xq.sql.innodb.innodb_language import SERVER_TIME, InnodbTerms
 from xq.sql.installer.objects import Object, Objects
 from xq.sql.terms import UNIQUE
 
@@ -28,6 +28,8 @@ def part(n: int | str) -> str:
 
 class InnodbObjects(Objects):
     """There are no partial indexes."""
+
+    terms: InnodbTerms
 
     # The char columns, and whether each is long, quoted; before the installer has read them, the model's types decide.
     columns = frozenset[str](), dict[str, bool]()
@@ -63,19 +65,18 @@ class InnodbObjects(Objects):
             held = self.terms.quote(self.terms.name("held"))
             made = f"CASE WHEN {condition} THEN {self.digest(columns)} END"
             return self.made("index", suffix, self.stored(table, held, DIGEST, made, name, held, "UNIQUE "))
-        return self.made("index", suffix, f"CREATE INDEX IF NOT EXISTS {self.terms.quote(name)} ON {table} ({short})")
+        return self.made("index", suffix, self.terms.create_index(self.terms.quote(name), table, short))
 
     def stored(self, table: str, column: str, kind: str, made: str, index: str, listed: str, unique: str = "") -> str:
-        values = {
-            "table": table,
-            "column": column,
-            "type": kind,
-            "expression": made,
-            "unique": unique,
-            "index": self.terms.quote(index),
-            "listed": listed,
-        }
-        return self.filled_in(TABLES, "stored_column", values).rstrip(";")
+        # In one statement: where rows hold a value twice that may be held once, nothing of it stays. It is stored:
+        # InnoDB damages an index of a virtual column, when it purges and when it recovers from a crash.
+        return self.terms.alter(
+            table,
+            f"DROP INDEX IF EXISTS {self.terms.quote(index)}",
+            f"DROP COLUMN IF EXISTS {column}",
+            f"ADD COLUMN {column} {kind} GENERATED ALWAYS AS ({made}) STORED INVISIBLE",
+            f"ADD {unique}INDEX {self.terms.quote(index)} ({listed})",
+        )
 
     def body(self, kind: str, name: str, create: str = "") -> str:
         # information_schema shows an escaped backslash as one, and what is beyond three bytes of UTF-8 as ?.
@@ -87,17 +88,18 @@ class InnodbObjects(Objects):
             return super().drop(kind, name)
         # With its column, also the one from an earlier definition.
         column = {self.terms.name(UNIQUE): "held", self.terms.name("utube"): "turn"}.get(name)
-        dropped = f"DROP INDEX IF EXISTS {self.terms.quote(name)}"
+        dropped = [f"DROP INDEX IF EXISTS {self.terms.quote(name)}"]
         if column:
-            dropped += f", DROP COLUMN IF EXISTS {self.terms.quote(self.terms.name(column))}"
-        return f"ALTER TABLE IF EXISTS {self.terms.table_in_schema} {dropped}"
+            dropped.append(f"DROP COLUMN IF EXISTS {self.terms.quote(self.terms.name(column))}")
+        return self.terms.alter(f"IF EXISTS {self.terms.table_in_schema}", *dropped)
 
     def triggers(self) -> list[Object]:
         found = []
         for event in ("insert", "update", "delete", *["left"] * ("emptied" in self.words())):
-            known = self.in_triggers() | {"name": self.terms.side(event)}
+            known = self.in_triggers()
             more = {"effects": partial(self._effects, known), "heads": partial(self.in_heads, known)}
-            found.append(self.made("trigger", event, self.filled_in(TRIGGERS, event, {**known, **more})))
+            text = self.filled_in(TRIGGERS, event, {**known, **more})
+            found.append(self.made("trigger", event, *self.terms.create_trigger(self.terms.side(event), text)))
         return found
 
     def _effects(self, known: Mapping[str, str], change: str) -> str:

@@ -23,11 +23,3 @@ CREATE TABLE IF NOT EXISTS {name}
     (feature {text}, value {text}, is_set INT, label LONGTEXT, n BIGINT NOT NULL, slack BIGINT NOT NULL,
     given LONGTEXT NOT NULL, since_us BIGINT, actor {text}, reason {reason},
     PRIMARY KEY (feature, value, is_set)){engine};
-
---: stored_column
--- A column and an index of it, after dropping those of the same names, in one statement: where rows hold a value twice
--- that may be held once, nothing of it stays. It is stored: InnoDB damages an index of a virtual column, when it purges
--- and when it recovers from a crash.
-ALTER TABLE {table} DROP INDEX IF EXISTS {index}, DROP COLUMN IF EXISTS {column},
-    ADD COLUMN {column} {type} GENERATED ALWAYS AS ({expression}) STORED INVISIBLE,
-    ADD {unique}INDEX {index} ({listed});

@@ -1,7 +1,7 @@
 The triggers of a queue: they count each transition, note it in the history, tell those who wait for the end of a task,
 and keep heads.
 
-old_state and new_state are the states of a row before and after, 'X' where it is no task.
+Each text stands after CREATE TRIGGER. old_state and new_state are the states of a row before and after, 'X' where it is no task.
 
 --: declared
 -- The event context, for the history.
@@ -13,14 +13,14 @@ old_state and new_state are the states of a row before and after, 'X' where it i
 --? end
 
 --: insert
-CREATE OR REPLACE TRIGGER {name} AFTER INSERT ON {table} FOR EACH ROW BEGIN
+AFTER INSERT ON {table} FOR EACH ROW BEGIN
     DECLARE new_state CHAR(1) CHARACTER SET ascii DEFAULT {new};
 --= declared
     {effects:insert}{heads:insert}
 END
 
 --: update
-CREATE OR REPLACE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW BEGIN
+AFTER UPDATE ON {table} FOR EACH ROW BEGIN
     DECLARE old_state CHAR(1) CHARACTER SET ascii DEFAULT {old};
     DECLARE new_state CHAR(1) CHARACTER SET ascii DEFAULT {new};
     DECLARE other_key BOOLEAN DEFAULT {other_key};
@@ -30,14 +30,14 @@ END
 
 --: left
 -- A row that leaves the queue keeps no timer, which a later entry would have.
-CREATE OR REPLACE TRIGGER {name} BEFORE UPDATE ON {table} FOR EACH ROW BEGIN
+BEFORE UPDATE ON {table} FOR EACH ROW BEGIN
     IF {has_left} THEN
         SET {emptied};
     END IF;
 END
 
 --: delete
-CREATE OR REPLACE TRIGGER {name} AFTER DELETE ON {table} FOR EACH ROW BEGIN
+AFTER DELETE ON {table} FOR EACH ROW BEGIN
     DECLARE old_state CHAR(1) CHARACTER SET ascii DEFAULT {old};
 --= declared
     {effects:delete}{heads:delete}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xq.core.compile import Charge
-from xq.drivers.mariadb import AS_TRANSACTION
+from xq.drivers.pymysql import AS_TRANSACTION
 from xq.sql.innodb.innodb_dialect import Innodb
 from xq.sql.innodb.innodb_language import InnodbLanguage, InnodbShared
 from xq.sql.language import Form
@@ -21,10 +21,17 @@ class MariadbLanguage(InnodbLanguage):
     new_value = Form("VALUES({})")
     commits = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'INNODB_LSN_CURRENT'"
 
+    status_in = "information_schema"
+    of_check = ", table_name"  # a check's name is its table's
+    # The next statement follows one that would wait, if the server did not roll back the transaction.
+    unless_locked = (
+        "DECLARE CONTINUE HANDLER FOR 1205 IF @@innodb_rollback_on_timeout THEN RESIGNAL; END IF",
+        Form(""),
+    )
     at_once = Form("SET STATEMENT innodb_lock_wait_timeout = 0 FOR {}")
     within_a_second = Form("SET STATEMENT innodb_lock_wait_timeout = 1 FOR {}")
     block = Form("BEGIN NOT ATOMIC {}; END")
-    as_transaction = Form(AS_TRANSACTION)
+    as_transaction = Form(AS_TRANSACTION["mariadb"])
     variable = Form("xq_{}")
     when = Form("IF {} THEN {}; END IF")
     by_level = Form("IF @@tx_isolation = 'REPEATABLE-READ' THEN {}; ELSE {}; END IF")  # at SERIALIZABLE each read locks
@@ -40,9 +47,22 @@ class MariadbLanguage(InnodbLanguage):
     def declare(self, names: Sequence[str], kind: str, value: str = "") -> str:
         return f"DECLARE {', '.join(names)} {kind}{f' DEFAULT {value}' * bool(value)}"
 
-    def if_charged(self, charge: Charge, change: str, is_there: str, refused: str) -> str:
-        otherwise = f"ELSEIF {is_there} THEN {refused}; END IF"
-        return f"{charge.sql}; IF ROW_COUNT() > 0 OR {charge.free} THEN {change}; {otherwise}"
+    def if_charged(self, charge: Charge, sql: str, back: str, keys: Sequence[str], refused: str) -> str:
+        otherwise = f"ELSEIF {keys[0]} IS NOT NULL THEN {refused}; END IF"
+        return f"{charge.sql}; IF ROW_COUNT() > 0 OR {charge.free} THEN {sql}; {back}; {otherwise}"
+
+    def alter(self, table: str, *steps: str) -> str:
+        return f"ALTER TABLE {table} {', '.join(steps)}"
+
+    def create_index(self, name: str, table: str, listed: str) -> str:
+        return f"CREATE INDEX IF NOT EXISTS {name} ON {table} ({listed})"
+
+    def create_trigger(self, name: str, rest: str) -> tuple[str, ...]:
+        return (f"CREATE OR REPLACE TRIGGER {name} {rest}",)
+
+    def in_a_script(self, sql: str) -> str:
+        # A client ends no statement within a string.
+        return f"EXECUTE IMMEDIATE {self.in_any_mode(sql)}" if ";" in sql else sql
 
 
 class MariadbShared(MariadbLanguage, InnodbShared):

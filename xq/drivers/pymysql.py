@@ -1,4 +1,4 @@
-"""pymysql."""
+"""pymysql, on MariaDB and MySQL."""
 
 from __future__ import annotations
 
@@ -10,19 +10,31 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from xq.core.connections import Batching, Sent
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import RETRYABLE, ErrorKind, Row
+from xq.drivers import packet
 from xq.drivers.base import BaseDriver, is_gone, is_remote, kind_by_class, kinds, of_another
+from xq.drivers.packet import SEVERAL
 
-OLDEST = (10, 6)  # the oldest supported server
+OLDEST: Final = {"mariadb": (10, 6), "mysql": (8, 0, 30)}  # the oldest supported servers
+NAMES: Final = {"mariadb": "MariaDB", "mysql": "MySQL"}
 WITHOUT_TRIGGERS = "TiDB", "Vitess"  # what speaks the protocol alone
 COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
-COM_QUERY = 3  # the command in MariaDB's protocol that runs a statement
-TRANSACTION = "BEGIN NOT ATOMIC START TRANSACTION; "  # begins a block that is a transaction
-AS_TRANSACTION = f"{TRANSACTION}{{}}; COMMIT; END"  # after an error it has to be rolled back
+COM_QUERY = 3  # the command in the protocol that runs a statement
+TRANSACTION = "BEGIN NOT ATOMIC START TRANSACTION; "  # begins a block of MariaDB's that is a transaction
+AS_TRANSACTION: Final = {  # several statements in one round trip; after an error it has to be rolled back
+    "mariadb": f"{TRANSACTION}{{}}; COMMIT; END",
+    "mysql": f"{SEVERAL}START TRANSACTION; {{}}; COMMIT",
+}
+# As `PipelineDriver.admitted`. A query apart: in a condition, InnoDB would lock what it reads.
+ADMITTED: Final = {
+    "mariadb": "BEGIN NOT ATOMIC DECLARE xq_room BOOLEAN; {}; {} INTO xq_room; IF xq_room THEN {}; END IF; END",
+    "mysql": "{}; SET @xq_room = NULL; {} INTO @xq_room; DO IF(@xq_room, 1, (SELECT 1 UNION ALL SELECT 2)); {}",
+}
+FULL = 1242  # a subquery with several rows: how MySQL's way ends itself where there is no room
 
 # Of sockets, as far as the system has them; as `LIMITS` of PostgreSQL.
 OPTIONS = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 5000}
@@ -34,19 +46,20 @@ KINDS = kinds(
         # A deadlock, also between waiters for an auto-increment lock (1467); a row changed since the transaction's
         # snapshot (1020).
         ErrorKind.CONFLICT: (1213, 1467, 1020),
-        ErrorKind.LOCKED: (1205,),
+        ErrorKind.LOCKED: (1205, 3572),
         ErrorKind.DUPLICATE: (1062,),
-        ErrorKind.CHECK: (4025, 1406),
+        ErrorKind.CHECK: (4025, 3819, 1406),
         ErrorKind.READ_ONLY: (1290, 1836),  # --read-only or another server option
-        ErrorKind.DENIED: (1044, 1142, 1143, 1227, 1370),
+        ErrorKind.DENIED: (1044, 1142, 1143, 1227, 1370, 1419),
         # Out of range, not a number, an invalid character, not a date, characters that the column has not (1267, 1270).
-        ErrorKind.BAD_VALUE: (1264, 1265, 1267, 1270, 1292, 1366, 1367),
+        # MySQL's own: a time (1525), JSON (3140).
+        ErrorKind.BAD_VALUE: (1264, 1265, 1267, 1270, 1292, 1366, 1367, 1525, 3140),
         # pymysql raises OperationalError for all other numbers, but retrying these never helps: an unknown column or
         # function (1054, 1305), a row too long (1118), several rows where one is needed (1172, 1242), mismatched
         # characters (1300), a field without a value (1364), a division by zero (1365), an unreadable value (1411), an
         # action not allowed in a trigger or rejected by one (1442, 1644), an overflow (1690), a write to a computed
-        # column (1906), one at READ COMMITTED to a statement log (1665).
-        ErrorKind.PERMANENT: (1054, 1118, 1172, 1242, 1300, 1305, 1364, 1365, 1411, 1442, 1644, 1665, 1690, 1906),
+        # column (1906, 3105), one at READ COMMITTED to a statement log (1665).
+        ErrorKind.PERMANENT: (1054, 1118, 1172, 1242, 1300, 1305, 1364, 1365, 1411, 1442, 1644, 1665, 1690, 1906, 3105),
     }
 )
 
@@ -88,18 +101,19 @@ class Pymysql(BaseDriver):
 
     def check(self, connection: Any, advice: str = "") -> str:
         if not hasattr(connection, "server_status"):
-            raise of_another("MariaDB", "pymysql", connection, advice)
-        version = str(connection.server_version)
+            raise of_another("MariaDB and MySQL", "pymysql", connection, advice)
+        version, product = str(connection.server_version), self.product(connection)
         numbers = re.findall(r"\d+", version.replace("5.5.5-", "", 1))
         if any(each in version for each in WITHOUT_TRIGGERS):
             raise ConfigurationError(f"this is {version}, which has no triggers, by which xq counts")
-        if "MariaDB" not in version:
-            raise ConfigurationError(
-                f"xq speaks MariaDB {'.'.join(map(str, OLDEST))} or later, this is MySQL {version}"
-            )
-        if tuple(map(int, numbers[:2])) < OLDEST:
-            raise ConfigurationError(f"xq needs MariaDB {'.'.join(map(str, OLDEST))} or later, this is {version}")
-        return "mariadb"
+        if tuple(map(int, numbers[:3])) < (oldest := OLDEST[product]):
+            needed = f"{NAMES[product]} {'.'.join(map(str, oldest))}"
+            raise ConfigurationError(f"xq needs {needed} or later, this is {version}")
+        return product
+
+    def product(self, connection: Any) -> str:
+        """Return which of the family a server is, as its handshake has said."""
+        return "mariadb" if "MariaDB" in str(connection.server_version) else "mysql"
 
     def in_transaction(self, connection: Any) -> bool:
         # The status that the server sent last. A lost connection keeps it, hence `open`.
@@ -115,10 +129,24 @@ class Pymysql(BaseDriver):
         if sql.startswith(TRANSACTION):
             connection.server_status |= self.IN_TRANSACTION  # an error does not tell; a result overwrites it
         try:
-            cursor.execute(query)
+            if SEVERAL in sql:
+                cursor.xq_found, cursor.rowcount = packet.run(connection, query)
+            else:
+                cursor.execute(query)
+        except packet.OneByOneError:
+            self._one_by_one(cursor, sql, values)
         except BaseException as error:
             self.close_if_unfinished(connection, error)
             raise
+
+    def _one_by_one(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        found, left = [], list(values)
+        for each in packet.statements(sql):
+            n = each.replace("%%", "").count("%s")
+            self.execute(cursor, each, left[:n])
+            del left[:n]
+            found += self._results(cursor)
+        cursor.xq_found = found
 
     @staticmethod
     def _text(cursor: Any, sql: str, values: Sequence[Any]) -> str:
@@ -129,7 +157,8 @@ class Pymysql(BaseDriver):
 
     def pipelined(self, cursor: Callable[[], Any], statements: Sequence[Sent]) -> list[list[Row]]:
         made = cursor()
-        self.execute(made, AS_TRANSACTION.format("; ".join(self._text(made, *each) for each in statements)), ())
+        together = "; ".join(self._text(made, *each) for each in statements)
+        self.execute(made, AS_TRANSACTION[self.product(made.connection)].format(together), ())
         found = self._results(made)
         return found + [[]] * (len(statements) - len(found))  # the last statement may return no rows at all
 
@@ -139,11 +168,14 @@ class Pymysql(BaseDriver):
 
     def admitted(self, cursor: Callable[[], Any], turn: Sent, look: Sent, then: Sent) -> list[Row]:
         made = cursor()
-        before, condition, wanted = (self._text(made, *each) for each in (turn, look, then))
-        # A separate query: in an IF's condition, InnoDB would lock what it reads.
-        room = f"{condition} INTO xq_room; IF xq_room THEN {wanted}; END IF"
-        block = f"BEGIN NOT ATOMIC DECLARE xq_room BOOLEAN; {before}; {room}; END"
-        self.execute(made, AS_TRANSACTION.format(block), ())
+        product, texts = self.product(made.connection), (self._text(made, *each) for each in (turn, look, then))
+        try:
+            self.execute(made, AS_TRANSACTION[product].format(ADMITTED[product].format(*texts)), ())
+        except made.connection.Error as error:
+            if error.args[0] != FULL or product != "mysql":
+                raise
+            self.execute(cursor(), "ROLLBACK", ())
+            return []
         return self.rows(made)
 
     def rows(self, cursor: Any) -> list[Row]:
@@ -152,6 +184,8 @@ class Pymysql(BaseDriver):
 
     def _results(self, cursor: Any) -> list[list[Row]]:
         """Return the rows by statement when a whole block has run: one list for each that returns rows."""
+        if (there := getattr(cursor, "xq_found", None)) is not None:
+            return list(there)
         found: list[list[Row]] = []
         try:
             more: Any = True

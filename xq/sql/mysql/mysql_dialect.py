@@ -1,0 +1,185 @@
+"""MySQL 8.0.30 and later: what it says in another way than MariaDB. The rest is in ../innodb/."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from xq.core.compile import Change, Charge, Selector, Statement
+from xq.core.connections import Connection, Run
+from xq.core.kinds import INTEGERS, Row
+from xq.drivers.packet import SEVERAL
+from xq.drivers.pymysql import AS_TRANSACTION
+from xq.sql.innodb.innodb_dialect import Innodb
+from xq.sql.innodb.innodb_language import InnodbLanguage, InnodbShared
+from xq.sql.innodb.innodb_moves import NAMES, ONE, InnodbMoves
+from xq.sql.language import AS_IT_IS, Form
+
+STEP = re.compile(r"(?:DROP|ADD) (INDEX|COLUMN) IF (NOT )?EXISTS (`(?:[^`]|``)+`|\w+)")
+NAME = re.compile(r"`((?:[^`]|``)+)`")
+
+
+class MysqlLanguage(InnodbLanguage):
+    """Several statements in one packet with variables of the session, and queries in place of RETURNING."""
+
+    database = "mysql"
+    product = "MySQL"
+    collation = "utf8mb4_0900_bin"
+    differ = Form("NOT (CAST({} AS BINARY) <=> CAST({} AS BINARY))")
+    new_value = Form("VALUES({})")
+    commits = (
+        "SELECT variable_value FROM performance_schema.global_status "
+        "WHERE variable_name = 'Innodb_redo_log_current_lsn'"
+    )
+    create_view = "CREATE OR REPLACE VIEW"
+
+    status_in = "performance_schema"
+    of_check = ""
+    # No setting limits one statement. NOWAIT fails where another transaction has the row's key.
+    unless_locked = ("", Form("SELECT 1 FROM {} WHERE {} FOR UPDATE NOWAIT; "))
+    at_once = AS_IT_IS
+    within_a_second = Form("{} NOWAIT")
+    block = Form(f"{SEVERAL}{{}}")
+    as_transaction = Form(AS_TRANSACTION["mysql"])
+    variable = Form("@xq_{}")
+    when = Form("{1}")  # it finds nothing by keys that are NULL
+    by_level = Form("{0}")
+    session = "SET SESSION wait_timeout = 31536000, innodb_lock_wait_timeout = 1, long_query_time = 31536000"
+    watch = ""
+
+    def declare(self, names: Sequence[str], kind: str, value: str = "") -> str:
+        return "SET " + ", ".join(f"{name} = {value or 'NULL'}" for name in names)
+
+    def if_charged(self, charge: Charge, sql: str, back: str, keys: Sequence[str], refused: str) -> str:
+        unless = ", ".join(f"{key} = IF(@xq_charged, {key}, NULL)" for key in keys)
+        return (
+            f"{charge.sql}; SET @xq_charged = ROW_COUNT() > 0 OR {charge.free}, @xq_there = {keys[0]} IS NOT NULL; "
+            f"SET {unless}; {sql}; ({back}) UNION ALL {refused} FROM DUAL WHERE @xq_there AND NOT @xq_charged"
+        )
+
+    def returning(self, *columns: str) -> str:
+        kept = "".join(f" AND ((@xq_{column} := {column}) IS NULL OR TRUE)" for column in columns)
+        variables = ", ".join(f"@xq_{column}" for column in columns)
+        return f"{kept}; {SEVERAL}SELECT {variables} FROM DUAL WHERE ROW_COUNT() > 0"
+
+    def alter(self, table: str, *steps: str) -> str:
+        there = table.startswith("IF EXISTS ")
+        made = ", ".join(self._step(table, step) for step in steps)
+        altered = f"CONCAT('ALTER TABLE ', {self.in_any_mode(table.removeprefix('IF EXISTS '))}, ' ', NULLIF(CONCAT_WS(', ', {made}), ''))"
+        if there:
+            altered = f"IF({self._is_there(table, 'tables')}, {altered}, NULL)"
+        return self._prepared(f"COALESCE({altered}, 'DO 0')")
+
+    def _step(self, table: str, step: str) -> str:
+        if not (found := STEP.match(step)):
+            return self.in_any_mode(step)
+        kind, absent, name = found.groups()
+        condition = "NOT " * bool(absent) + self._is_there(table, {"INDEX": "statistics", "COLUMN": "columns"}[kind], name)
+        plain = step.replace(f" IF {absent or ''}EXISTS", "", 1)
+        return f"IF({condition}, {self.in_any_mode(plain)}, NULL)"
+
+    def _is_there(self, table: str, where: str, name: str = "") -> str:
+        """Return the condition that a table, or its column or index of a name, is there. Both are quoted."""
+        *schema, named = (self.literal(each.replace("``", "`")) for each in NAME.findall(table))
+        mine = f"table_schema = {schema[0] if schema else 'DATABASE()'} AND table_name = {named}"
+        column = {"statistics": "index_name", "columns": "column_name"}.get(where)
+        if column:
+            mine += f" AND {column} = {self.literal(name.strip('`').replace('``', '`'))}"
+        return f"EXISTS(SELECT 1 FROM information_schema.{where} WHERE {mine})"
+
+    def _prepared(self, text: str) -> str:
+        return self.block(
+            f"SET @xq_sql = {text}; PREPARE xq_sql FROM @xq_sql; EXECUTE xq_sql; DEALLOCATE PREPARE xq_sql"
+        )
+
+    def create_index(self, name: str, table: str, listed: str) -> str:
+        made = self.in_any_mode(f"CREATE INDEX {name} ON {table} ({listed})")
+        return self._prepared(f"IF({self._is_there(table, 'statistics', name)}, 'DO 0', {made})")
+
+    def create_trigger(self, name: str, rest: str) -> tuple[str, ...]:
+        return f"DROP TRIGGER IF EXISTS {name}", f"CREATE TRIGGER {name} {rest}"
+
+    def clause(self, shown: str) -> str:
+        return re.sub(r"\\(.)", r"\1", shown)
+
+    def in_a_script(self, sql: str) -> str:
+        if SEVERAL in sql or ";" not in sql:
+            return sql.replace(SEVERAL, "")
+        return f"DELIMITER ;;\n{sql};;\nDELIMITER "
+
+
+class MysqlShared(MysqlLanguage, InnodbShared):
+    """The SQL for what the queues in a MySQL database share."""
+
+
+class MysqlMoves(InnodbMoves):
+    """A statement that writes rows returns none: a query in the same packet reads them."""
+
+    def returned(self, sql: str, columns: str) -> str:
+        return sql
+
+    def insert(self, change: Change, names: Sequence[str], count: int, guarded: bool = True) -> Statement:
+        made, terms = super().insert(change, names, count, guarded), self.terms
+        found = f"SELECT {terms.columns} FROM {terms.table_in_schema} WHERE {self._put(names, count)}"
+        return replace(made, sql=terms.block(f"{made.sql}; {found}"))
+
+    def _put(self, names: Sequence[str], count: int) -> str:
+        """Return the condition, and the order, that finds the rows which an INSERT has just put."""
+        terms, key = self.terms, self.terms.source.key
+        if any(field.name not in names for field in key):
+            if count == 1:
+                return f"{terms.key} = LAST_INSERT_ID()"
+            last = f"LAST_INSERT_ID() + {count} * @@auto_increment_increment"
+            return f"{terms.key} >= LAST_INSERT_ID() AND {terms.key} < {last} ORDER BY {terms.key}"
+        rows = [[f":{terms.parameters[field.name]}_{i}" for field in key] for i in range(count)]
+        if len(key) == 1 and key[0].kind in INTEGERS:
+            # 0 makes a number, as NULL does; a fraction is rounded.
+            rows = [[f"IF({row} + 0 = 0, LAST_INSERT_ID(), CAST({row} AS SIGNED))"] for (row,) in rows]
+        if count == 1:
+            return " AND ".join(map(" = ".join, zip(terms.keys, rows[0], strict=True)))
+        each = [" AND ".join(map(" = ".join, zip(terms.keys, row, strict=True))) for row in rows]
+        cases = " ".join(f"WHEN {same} THEN {i}" for i, same in enumerate(each))
+        return f"{terms.key} IN ({', '.join(map(terms.tuple_of, rows))}) ORDER BY CASE {cases} END"
+
+    def delete(self, rows: Selector, change: Change) -> Statement:
+        if rows.mode not in ("key", "keys"):
+            return super().delete(rows, change)
+        deleted = super().delete(rows._replace(briefly=False), change)
+        locked = self._locked(rows, ", ".join(self.last(change)))
+        return replace(deleted, sql=self.terms.block(f"{locked}; {deleted.sql}"))
+
+    def _locks(self, rows: Selector, columns: str) -> dict[str, str]:
+        found = super()._locks(rows, columns)
+        if "among" in found and rows.mode in ONE:
+            # Joined by key: `id = @a OR id = @b ORDER BY id LIMIT 1` reads the key in order, and waits for locked rows.
+            mine, other = map(self._variables, NAMES)
+            parts, terms = [f"p{i}" for i in range(len(mine))], self.terms
+            both = f"SELECT {', '.join(map(' AS '.join, zip(mine, parts)))} UNION ALL SELECT {', '.join(other)}"
+            on = " AND ".join(f"{key} = xq_i.{part}" for key, part in zip(self._keys_of_table, parts))
+            order = terms.order_by(terms.ordered, f"{terms.table}.")
+            found["among"] = (
+                f"SELECT {', '.join(self._keys_of_table)} INTO {', '.join(mine)} FROM ({both}) AS xq_i STRAIGHT_JOIN "
+                f"{terms.table_in_schema}{terms.by_primary} ON {on} ORDER BY {order} LIMIT 1 FOR UPDATE OF {terms.table}"
+            )
+        return found
+
+    def run_alone(self, statement: Statement, width: int = 0) -> Run:
+        if statement.lock or SEVERAL not in statement.sql:
+            return super().run_alone(statement, width)
+        within, alone = (
+            self.terms.query(sql, statement.names, width)
+            for sql in (statement.sql, self.terms.as_transaction(statement.sql))
+        )
+
+        def run(connection: Connection, values: dict[str, object]) -> list[Row]:
+            return (alone if connection.begins else within)(connection, values)
+
+        return run
+
+
+class Mysql(MysqlLanguage, Innodb):
+    """MySQL's dialect."""
+
+    shared_kind = MysqlShared
+    moves_kind = MysqlMoves
