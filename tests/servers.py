@@ -185,14 +185,14 @@ class Server(abc.ABC):
     def frozen(self) -> Iterator[None]:
         """For the block it and its processes stand still, and their connections stay open."""
         assert self._server, f"{self.NAME} was not started"
+        os.kill(self._server.pid, signal.SIGSTOP)  # first: so it makes no child, and clears none up that has ended
         children = Path(f"/proc/{self._server.pid}/task/{self._server.pid}/children").read_text().split()
-        pids = [self._server.pid, *map(int, children)]
-        for pid in pids:
+        for pid in map(int, children):
             os.kill(pid, signal.SIGSTOP)
         try:
             yield
         finally:
-            for pid in pids:
+            for pid in [*map(int, children), self._server.pid]:
                 os.kill(pid, signal.SIGCONT)
 
     def restart(self, how: str = "fast") -> None:

@@ -48,8 +48,9 @@ class BaseDatabase(Transactions):
     def known_product(self) -> str:
         """`product`; if it may be one of several, a connection is opened to learn it."""
         if not self.product:
-            if self.store.engine in self._kinds:
-                return self.store.engine
+            named, *others = (name for name, kind in self._kinds.items() if kind.family == self.store.engine)
+            if not others:
+                return named
             self.store.execute("SELECT 1")
         return self.product
 
