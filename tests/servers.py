@@ -113,14 +113,19 @@ class Server(abc.ABC):
         for names in (cls.MAKES, cls.SERVES):
             if not (program := cls._find(names)):
                 return (
-                    f"there is no {' or '.join(names)} here: install {cls.NAME} (Debian: apt install {cls.PACKAGE}), "
-                    f"or say with {cls.VARIABLE} in which folder it is"
+                    f"there is no {' or '.join(names)} here: install {cls.NAME} ({cls.advice()}), or say with "
+                    f"{cls.VARIABLE} in which folder it is"
                 )
             try:
                 subprocess.run([program, "--help"], capture_output=True, cwd="/", **_as_nobody())
             except OSError as error:  # a folder above it is closed to nobody
                 return f"{program} does not run for {_user()}: {error.strerror}"
         return None
+
+    @classmethod
+    def advice(cls) -> str:
+        """How it is installed."""
+        return f"Debian: apt install {cls.PACKAGE}"
 
     @classmethod
     def _find(cls, names: Sequence[str]) -> str | None:
@@ -490,14 +495,30 @@ class MySQL(MariaDB):
 
     @staticmethod
     def folders() -> list[str]:
-        return [os.path.expanduser("~/.cache/xq-mysql")]
+        homebrew = [found for top in ("/opt/homebrew", "/usr/local") for found in glob(f"{top}/opt/mysql*/bin")]
+        return ["/var/cache/xq-mysql", *homebrew]  # not the path: Debian's mysqld is MariaDB's
+
+    @classmethod
+    def advice(cls) -> str:
+        return "Debian: tests/support/mysql_server /var/cache/xq-mysql; Homebrew: brew install mysql"
 
     def _making(self) -> list[str]:
         at_first = self.folder / "first.sql"
         at_first.write_text("RENAME USER root@localhost TO root@'%';\n")
         at_first.chmod(0o644)
-        options = ["--no-defaults", "--initialize-insecure", "--secure-file-priv=NULL", "--innodb-redo-log-capacity=8388608"]
-        return [self.program("mysqld"), *options, f"--init-file={at_first}", f"--datadir={self.folder}/data", self._tmpdir]
+        options = [
+            "--no-defaults",
+            "--initialize-insecure",
+            "--secure-file-priv=NULL",
+            "--innodb-redo-log-capacity=8388608",
+        ]
+        return [
+            self.program("mysqld"),
+            *options,
+            f"--init-file={at_first}",
+            f"--datadir={self.folder}/data",
+            self._tmpdir,
+        ]
 
 
 class MariaReplica(MariaDB):

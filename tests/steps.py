@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import re
 import signal
 import threading
 import time
@@ -244,7 +245,9 @@ def run_script(db: pw.Database, text: str) -> None:
     if isinstance(db, pw.MySQLDatabase):
         several: Any = type(db)(db.database, **{**db.connect_params, "client_flag": CLIENT.MULTI_STATEMENTS})
         with closing(several._connect()) as connection, connection.cursor() as cursor:
-            cursor.execute(text)
+            cursor.execute(
+                re.sub("^DELIMITER .*$", "", text, flags=re.MULTILINE).replace(";;", ";")
+            )  # as the client does
             while cursor.nextset():
                 pass
     elif isinstance(db, pw.SqliteDatabase):

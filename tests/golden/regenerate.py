@@ -20,7 +20,7 @@ import xq
 from xq.adapters.peewee.connections import database_of
 from xq.core.compile import EVERYWHERE, Selector, Statement, change
 from xq.core.machine import ABSENT, TAKEN, Transition
-from xq.sql.mariadb.mariadb_dialect import Mariadb
+from xq.sql.innodb.innodb_dialect import Innodb
 from xq.sql.named import filled
 from xq.testing import Clock
 
@@ -32,6 +32,7 @@ DATABASES: dict[str, Callable[[], pw.Database]] = {
     "": lambda: pw.SqliteDatabase(":memory:"),
     "postgres": lambda: pw.PostgresqlDatabase("app", prefer_psycopg3=True),
     "mariadb": lambda: served_by("mariadb", pw.MySQLDatabase("app")),
+    "mysql": lambda: served_by("mysql", pw.MySQLDatabase("app")),
 }
 
 
@@ -293,7 +294,7 @@ def upkeep(of: Any) -> dict[str, str]:
     """What the maintenance thread asks of many queues at once; here of one."""
     watch = "is there something for who waits"
     return {
-        **({watch: filled(of.session_sql.watch, found=of.queries.anything)} if isinstance(of, Mariadb) else {}),
+        **({watch: of.session_sql.watch(of.queries.anything)} if isinstance(of, Innodb) else {}),
         "what other processes may have changed": of.shared.records_of([of]),
         "when is a task due, and is one ready": of.shared.upkeep_of([(of, True, True, EVERYWHERE)]),
         "who owns tasks and is not registered": of.shared.orphans_of([of]),

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from xq.core.connections import Address, Driver, ServerDriver
-from xq.drivers.pymysql import Pymysql
 from xq.drivers.postgres import Psycopg
+from xq.drivers.pymysql import Pymysql
 from xq.drivers.sqlite import Sqlite3
 
 SERVERS: Mapping[str, ServerDriver] = {"postgres": Psycopg(), "innodb": Pymysql()}

@@ -231,7 +231,10 @@ class Pymysql(BaseDriver):
         connection._execute_command(COM_QUERY, sql)
 
     def result(self, connection: Any) -> int:
-        return int(connection.next_result())
+        found = int(connection.next_result())
+        while connection._result.has_next:  # a procedure has an answer besides
+            connection.next_result()
+        return found
 
     def receive(self, connection: Any) -> bool:
         end, readable = self.fileno(connection), select.poll()

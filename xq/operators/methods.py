@@ -283,7 +283,7 @@ class Operators(Generic[T]):
             statements = (
                 installation.ddl_to_uninstall() if uninstall else installation.ddl(installation.refuse_if_reached())
             )
-        return statements if split else "".join(f"{sql};\n\n" for sql in statements)
+        return statements if split else installation.installer.script(statements)
 
     def check(self) -> list[str]:
         """Return a message for each missing or changed object, each wrong count, and each status that is refused.

@@ -9,7 +9,6 @@ from typing import Any
 
 from xq.core import time
 from xq.core.connections import Connections, Connector
-from xq.sql.named import filled
 from xq.sql.session_connection import SessionConnection, SessionSql
 from xq.sql.waker import Waker
 
@@ -30,21 +29,22 @@ class Watch:
 
     def covers(self, conditions: Sequence[str]) -> bool:
         """Return whether a statement looks for these conditions. Begin it if none runs."""
-        if conditions and not self._conditions and self._sql.watch and time.monotonic() >= self._begin_at:
+        watch = self._sql.watch
+        if conditions and not self._conditions and watch and time.monotonic() >= self._begin_at:
             try:
                 with self._connector.errors():
-                    self._begin(conditions)
+                    self._begin(conditions, watch(" OR ".join(conditions)))
             except self._connector.failures:
                 self.close()
                 self._begin_at = time.monotonic() + AGAIN  # until then the database is polled
         return bool(conditions) and self._conditions.issuperset(conditions)
 
-    def _begin(self, conditions: Sequence[str]) -> None:
+    def _begin(self, conditions: Sequence[str], sql: str) -> None:
         if self._connection is None:
             self._connection = self._connector.open()
-            for sql in (*self._sql.connected, self._sql.briefly):
-                self._connection.cursor().execute(sql)
-        self._connector.driver.send(self._connection, filled(self._sql.watch, found=" OR ".join(conditions)))
+            for setting in (*self._sql.connected, self._sql.briefly):
+                self._connection.cursor().execute(setting)
+        self._connector.driver.send(self._connection, sql)
         self._conditions = frozenset(conditions)
 
     def fileno(self) -> int:

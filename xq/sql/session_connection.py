@@ -48,7 +48,8 @@ class SessionSql:
     unless_there: str  # the clause by which an INSERT skips an existing row
     briefly: str  # has a connection wait for a lock for a second at most
     nowait: Form  # a statement that fails in place of waiting for a lock
-    watch: str = ""  # returns a row once `:found` is true, and none after some seconds; empty if the server notifies
+    # Returns SQL that returns a row once a condition is true, and none after some seconds; None if the server notifies.
+    watch: Callable[[str], str] | None = None
 
     # Delete the entry by `:process` for the session `:uuid` (see `register`); all entries for several sessions.
     unregister: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process"

@@ -23,7 +23,7 @@ DRIVERS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "postgres": ("psycopg", "postgres", {"prefer_psycopg3": True}),
     "postgresql": ("psycopg", "postgres", {"prefer_psycopg3": True}),
     "psycopg3": ("psycopg", "postgres", {}),
-    "mysql": ("pymysql", "mariadb", {"mariadb": True}),
+    "mysql": ("pymysql", "mysql", {"mariadb": True}),
     "mariadb": ("pymysql", "mariadb", {"mariadb": True}),
 }
 

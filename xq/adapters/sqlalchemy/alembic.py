@@ -33,7 +33,7 @@ Sql = Mapping[str, Sequence[str]]  # the statements, by database
 Key = tuple[str | None, str]  # a schema, and a table in it
 
 # The databases by the names that SQLAlchemy has for them, and their names there.
-PRODUCTS: Mapping[str, str] = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mariadb", "mariadb": "mariadb"}
+PRODUCTS: Mapping[str, str] = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mysql", "mariadb": "mariadb"}
 NAMES = {product: name for name, product in PRODUCTS.items()}
 # Alembic before 1.18 has no priorities, and runs comparators in the order of their registration.
 PRIORITIES: Any = getattr(util, "DispatchPriority", None)
@@ -123,7 +123,7 @@ class Definition:
 
     def on(self, connection: sa.Connection) -> Installation:
         """Return the installation in a connection's database."""
-        engine, made = connection.engine, self.installation(PRODUCTS[connection.dialect.name])
+        engine, made = connection.engine, self.installation(_product(connection.dialect))
         made.store.bind(AsyncEngine(engine) if engine.dialect.is_async else engine)  # type: ignore[attr-defined]
         return made
 
@@ -157,13 +157,18 @@ def _see_uuid(inspector: object, table: object, column: Any) -> None:
         column["type"] = sa.Uuid()
 
 
+def _product(dialect: Any) -> str:
+    """Return the database that a dialect is of: by a URL with mysql:// it may be MariaDB, as a connection has told."""
+    return "mariadb" if getattr(dialect, "is_mariadb", False) else PRODUCTS[dialect.name]
+
+
 # in a revision
 
 
 @Operations.implementation_for(QueueOp)
 def _run(operations: Operations, op: QueueOp) -> None:
     context, made = operations.migration_context, None
-    if (engine := PRODUCTS[context.dialect.name]) not in op.sql:
+    if (engine := _product(context.dialect)) not in op.sql:
         raise ConfigurationError(
             f"{op.table_name} has no SQL for {engine} in this revision: name the project's databases in env.py, as in "
             "context.configure(..., xq_databases=['sqlite', 'postgresql']), unless it cannot be a queue there"
@@ -213,7 +218,7 @@ def _render(context: object, op: QueueOp) -> str:
 @comparators.dispatch_for("schema", **FIRST)
 def _hide(context: Any, upgrade_ops: object, schemas: object) -> None:
     """Have the other comparators neither see nor log what installing has made."""
-    is_made = _made(PRODUCTS[context.connection.dialect.name], _records(context.connection))
+    is_made = _made(_product(context.connection.dialect), _records(context.connection))
     context._name_filters.append(lambda name, kind, of: not is_made(of.get("schema_name"), name or ""))
 
 
@@ -221,8 +226,9 @@ def _hide(context: Any, upgrade_ops: object, schemas: object) -> None:
 def _compare(context: Any, upgrade_ops: ops.UpgradeOps, schemas: object) -> None:
     connection, found = context.connection, upgrade_ops.ops
     records = _records(connection)
-    engines = {PRODUCTS[each]: each for each in context.opts.get("xq_databases", [connection.dialect.name])}
-    _leave_out(found, _made(PRODUCTS[connection.dialect.name], records))
+    named = context.opts.get("xq_databases", [])
+    engines = {PRODUCTS[each]: each for each in named} or {_product(connection.dialect): connection.dialect.name}
+    _leave_out(found, _made(_product(connection.dialect), records))
     tables: dict[Key, Any] = {(op.schema, op.table_name): None for op in found if isinstance(op, ops.DropTableOp)}
     tables |= {(each.schema, each.name): each for each in context.sorted_tables}
     altered = [each for op in found for each in getattr(op, "ops", ()) if isinstance(each, ops.AlterColumnOp)]

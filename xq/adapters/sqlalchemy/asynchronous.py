@@ -23,8 +23,8 @@ from xq.core.errors import ConfigurationError, shown
 from xq.core.kinds import ErrorKind, Row
 from xq.drivers import DRIVERS
 from xq.drivers.base import BaseDriver
-from xq.drivers.pymysql import COLLECTIONS, Pymysql
 from xq.drivers.postgres import OLDEST, Psycopg
+from xq.drivers.pymysql import COLLECTIONS, Pymysql
 from xq.drivers.sqlite import Sqlite3
 from xq.drivers.stores import in_memory
 

@@ -14,6 +14,7 @@ from xq.sql.heads import ByKey
 from xq.sql.innodb.innodb_dialect import Innodb
 from xq.sql.sql_file import filled_in, texts
 
+
 class InnodbHeads(ServerHeads):
     """Heads that are called by the utube's digest: a text may be long, and compares as its collation does.
 

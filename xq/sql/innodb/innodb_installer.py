@@ -65,8 +65,11 @@ class InnodbInstaller(ServerInstaller):
         )
         return [(what, self.terms.clause(text) if " CHECK" in what else text) for what, text in found]
 
-    def in_a_script(self, sql: str) -> str:
-        return self.terms.in_a_script(super().in_a_script(sql))
+    def in_a_script(self, sql: str) -> Sequence[str]:
+        return self.terms.in_a_script(*super().in_a_script(sql))
+
+    def script(self, statements: Iterable[str]) -> str:
+        return "".join(f"{self.terms.ended_in_a_script(sql)}\n\n" for sql in statements)
 
     def add_own(self, store: Connections) -> list[str]:
         return [
@@ -90,6 +93,7 @@ class InnodbInstaller(ServerInstaller):
             try:
                 yield
             except Exception:
+                store.execute("UNLOCK TABLES")
                 # No rollback brings back what was taken down. Its triggers may belong to another definition.
                 lost = there.keys() - self.existing(store).keys()
                 mine = (item for item in self.objects.mine() if item.kind == "index" and item.name in lost)
@@ -163,15 +167,16 @@ class InnodbInstaller(ServerInstaller):
 
     def _triggers(self, store: Connections) -> set[tuple[str, ...]]:
         """Return SQL that creates the table's existing triggers again."""
+        table = self.terms.table_in_schema
         found = store.execute(
             "SELECT trigger_name, action_timing, event_manipulation, action_statement FROM information_schema.triggers "
             f"WHERE {self._of_mine}"
         )
         return {
             self.terms.create_trigger(
-                self.terms.object(name), f"{timing} {event} ON {self.terms.table_in_schema} FOR EACH ROW {action}"
+                self.terms.object(name), table, f"{when} {event} ON {table} FOR EACH ROW {action}"
             )
-            for name, timing, event, action in found
+            for name, when, event, action in found
         }
 
     def unfit(self, store: Connections) -> str | None:
@@ -238,8 +243,8 @@ class InnodbInstaller(ServerInstaller):
     @property
     def definitions(self) -> str:
         return (
-            "SELECT index_name AS name, CONCAT(MIN(non_unique), GROUP_CONCAT(column_name, COALESCE(CAST(sub_part AS CHAR), '') "
-            f"ORDER BY seq_in_index)) AS shown, '' AS body, '' AS here "
+            "SELECT index_name AS name, CONCAT(MIN(non_unique), GROUP_CONCAT(column_name, "
+            f"COALESCE(CAST(sub_part AS CHAR), '') ORDER BY seq_in_index)) AS shown, '' AS body, '' AS here "
             f"FROM information_schema.statistics WHERE {self._mine} GROUP BY name "
             "UNION ALL SELECT trigger_name, CONCAT(action_timing, event_manipulation, TRIM(action_statement)), "
             f"TRIM(action_statement), '' FROM information_schema.triggers WHERE {self._of_mine} "
@@ -274,5 +279,6 @@ class InnodbInstaller(ServerInstaller):
         shared = ", ".join(map(self.terms.literal, self.objects.shared_names))
         return (
             f"((table_schema = {self.terms.schema} AND (table_name = {self.terms.literal(self.terms.source.name)} "
-            f"OR CAST(table_name AS BINARY) LIKE {self.like_mine})) OR (table_schema = DATABASE() AND table_name IN ({shared})))"
+            f"OR CAST(table_name AS BINARY) LIKE {self.like_mine})) "
+            f"OR (table_schema = DATABASE() AND table_name IN ({shared})))"
         )

@@ -42,9 +42,10 @@ class InnodbLanguage(ServerLanguage):
     session: ClassVar[
         str
     ]  # has a session connection wait for its next statement for a year, and log no `watch` as slow
-    watch: ClassVar[str]  # as in SessionSql
-    unless_locked: ClassVar[tuple[str, Form]]  # begins a block that passes by rows which are locked; and what stands
-    # before a statement that inserts a row, in a table and found by a condition
+    watch: ClassVar[Form]  # as in SessionSql
+    # What begins a block that passes by locked rows; and what stands before a statement that inserts a row into a
+    # table, where a condition finds it.
+    unless_locked: ClassVar[tuple[str, Form]]
 
     @abstractmethod
     def if_charged(self, charge: Charge, sql: str, back: str, keys: Sequence[str], refused: str) -> str:
@@ -59,16 +60,20 @@ class InnodbLanguage(ServerLanguage):
         """Return SQL that creates an index unless there is one of that name."""
 
     @abstractmethod
-    def create_trigger(self, name: str, rest: str) -> tuple[str, ...]:
-        """Return SQL that creates a trigger, also in place of one of that name."""
+    def create_trigger(self, name: str, table: str, rest: str) -> tuple[str, ...]:
+        """Return SQL that creates a trigger, also in place of one of that name: no writer comes between."""
 
     def clause(self, shown: str) -> str:
         """Return the condition of a check as SQL, from how information_schema shows it."""
         return shown
 
     @abstractmethod
-    def in_a_script(self, sql: str) -> str:
-        """Return SQL as a client that ends a statement at each semicolon takes it."""
+    def in_a_script(self, sql: str) -> Sequence[str]:
+        """Return SQL as statements of a script."""
+
+    def ended_in_a_script(self, sql: str) -> str:
+        """Return a statement with its end, for a client that ends one at each semicolon."""
+        return f"{sql};"
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -99,7 +100,8 @@ class InnodbObjects(Objects):
             known = self.in_triggers()
             more = {"effects": partial(self._effects, known), "heads": partial(self.in_heads, known)}
             text = self.filled_in(TRIGGERS, event, {**known, **more})
-            found.append(self.made("trigger", event, *self.terms.create_trigger(self.terms.side(event), text)))
+            create = self.terms.create_trigger(self.terms.side(event), self.terms.table_in_schema, text)
+            found.append(replace(self.made("trigger", event, text), create=create))
         return found
 
     def _effects(self, known: Mapping[str, str], change: str) -> str:

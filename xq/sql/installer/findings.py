@@ -480,7 +480,7 @@ class Findings:
             rows = f"{self.dialect.table_in_schema} WHERE {update.partition(' WHERE ')[2]}"
             ((n,),) = self.store.execute(f"SELECT COUNT(*) FROM {rows}")
             of = f"tasks that are {self.wording.state(state)} and have no timer"
-            mend = f"they are never deleted, unless you give them one: {self.installer.in_a_script(update)}"
+            mend = f"they are never deleted, unless you give them one: {self.installer.in_a_script(update)[0]}"
             found += [f"{of}: {n}; {mend}"] * bool(n)
         return found
 

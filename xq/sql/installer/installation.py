@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -46,13 +46,13 @@ class Installation(Findings):
         filling = [self.queries.count_what_is_there, *heads, *self._timing]
         added = self.installer.add_own(self.store) if columns and self.store.adds_columns else []
         statements = [*added, *stale, *self._statements(), *filling, *self._recording]
-        return [self.installer.in_a_script(sql) for sql in statements]
+        return self._in_a_script(statements)
 
     def ddl_to_uninstall(self, columns: bool = True) -> list[str]:
         """Return the statements that uninstall this definition's queue. The tables that all queues share stay."""
         dropped = self.installer.drop_own(self.installer.own) if columns and self.store.adds_columns else []
         statements = [*self._drops(), *self.dialect.records.forget_all.values(), *dropped]
-        return [self.installer.in_a_script(sql) for sql in statements]
+        return self._in_a_script(statements)
 
     def ddl_to_replace(self, successor: Installation) -> list[str]:
         """Return the statements that drop what another definition has not, or has otherwise; triggers first.
@@ -64,7 +64,10 @@ class Installation(Findings):
         kept.add((self.dialect.name("history"), ()))
         found = reversed(self.installer.objects.mine())
         dropped = [item for item in found if (item.name, () if item.kind == "table" else item.create) not in kept]
-        return [self.installer.in_a_script(item.drop) for item in dropped]
+        return self._in_a_script(item.drop for item in dropped)
+
+    def _in_a_script(self, statements: Iterable[str]) -> list[str]:
+        return [each for sql in statements for each in self.installer.in_a_script(sql)]
 
     def _drops(self) -> list[str]:
         objects = self.installer.objects

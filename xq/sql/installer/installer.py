@@ -102,9 +102,13 @@ class Installer(ABC):
             f"INSERT INTO {OBJECTS} (queue, name, hash) SELECT {queue}, name, hash FROM ({hashes}{tables}) AS made",
         ]
 
-    def in_a_script(self, sql: str) -> str:
-        """Return a statement as part of a script, in which each statement ends with a ; at a line's end."""
-        return filled(sql, now="NULL")
+    def in_a_script(self, sql: str) -> Sequence[str]:
+        """Return a statement as one, or several, of a script."""
+        return [filled(sql, now="NULL")]
+
+    def script(self, statements: Iterable[str]) -> str:
+        """Return a script, as the database's own client runs it."""
+        return "".join(f"{sql};\n\n" for sql in statements)
 
     def table_columns(self, store: Connections) -> set[str]:
         """Return the columns that the application's table and the model have in common; none without a table."""

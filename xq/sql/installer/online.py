@@ -67,7 +67,9 @@ class Installing:
             elif item.kind == "view":
                 yield Stage("views", f"make the view {item.name}", item.create, makes=(item,))
             else:
-                what, sql = f"count each write, by the trigger {item.name}", (item.drop, *item.create[-1:])
+                what = f"count each write, by the trigger {item.name}"
+                # Where each statement is a transaction, what creates a trigger leaves no moment without one.
+                sql = (item.drop, *item.create[-1:]) if installer.transactional_ddl else item.create
                 changes.append(Stage("triggers", what, sql, makes=(item,)))
         if stale := self.findings.stale():
             changes.append(Stage("triggers", "remove what an earlier definition had", tuple(stale)))

@@ -37,10 +37,10 @@ class MariadbLanguage(InnodbLanguage):
     by_level = Form("IF @@tx_isolation = 'REPEATABLE-READ' THEN {}; ELSE {}; END IF")  # at SERIALIZABLE each read locks
     session = "SET SESSION wait_timeout = 31536000, slow_query_log = 0, max_statement_time = 0"
     # The pauses grow from 1 to 20 ms. Outside of a SELECT, InnoDB would lock what it reads.
-    watch = (
+    watch = Form(
         "BEGIN NOT ATOMIC DECLARE xq_found BOOLEAN; DECLARE xq_pause DOUBLE DEFAULT 0.001; "
         "DECLARE xq_end DOUBLE DEFAULT @@timestamp + 5; REPEAT DO SLEEP(xq_pause); "
-        "SET xq_pause = LEAST(xq_pause * 1.04, 0.02); SELECT :found INTO xq_found; "
+        "SET xq_pause = LEAST(xq_pause * 1.04, 0.02); SELECT {} INTO xq_found; "
         "UNTIL xq_found OR @@timestamp > xq_end END REPEAT; SELECT 1 FROM DUAL WHERE xq_found; END"
     )
 
@@ -57,12 +57,12 @@ class MariadbLanguage(InnodbLanguage):
     def create_index(self, name: str, table: str, listed: str) -> str:
         return f"CREATE INDEX IF NOT EXISTS {name} ON {table} ({listed})"
 
-    def create_trigger(self, name: str, rest: str) -> tuple[str, ...]:
+    def create_trigger(self, name: str, table: str, rest: str) -> tuple[str, ...]:
         return (f"CREATE OR REPLACE TRIGGER {name} {rest}",)
 
-    def in_a_script(self, sql: str) -> str:
+    def in_a_script(self, sql: str) -> Sequence[str]:
         # A client ends no statement within a string.
-        return f"EXECUTE IMMEDIATE {self.in_any_mode(sql)}" if ";" in sql else sql
+        return [f"EXECUTE IMMEDIATE {self.in_any_mode(sql)}" if ";" in sql else sql]
 
 
 class MariadbShared(MariadbLanguage, InnodbShared):

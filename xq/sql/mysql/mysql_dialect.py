@@ -5,19 +5,34 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from xq.core.compile import Change, Charge, Selector, Statement
 from xq.core.connections import Connection, Run
 from xq.core.kinds import INTEGERS, Row
-from xq.drivers.packet import SEVERAL
+from xq.drivers.packet import SEVERAL, statements
 from xq.drivers.pymysql import AS_TRANSACTION
 from xq.sql.innodb.innodb_dialect import Innodb
+from xq.sql.innodb.innodb_installer import InnodbInstaller
 from xq.sql.innodb.innodb_language import InnodbLanguage, InnodbShared
 from xq.sql.innodb.innodb_moves import NAMES, ONE, InnodbMoves
+from xq.sql.innodb.innodb_objects import InnodbObjects
+from xq.sql.installer.objects import Object
 from xq.sql.language import AS_IT_IS, Form
+from xq.sql.shared import ALIVE
+from xq.sql.sql_file import filled_in, texts
 
+WATCH = Path(__file__).parent / "watch.sql"
 STEP = re.compile(r"(?:DROP|ADD) (INDEX|COLUMN) IF (NOT )?EXISTS (`(?:[^`]|``)+`|\w+)")
+LISTED = {"": ("tables", ""), "INDEX": ("statistics", "index_name"), "COLUMN": ("columns", "column_name")}
 NAME = re.compile(r"`((?:[^`]|``)+)`")
+
+
+class Hexadecimal(Form):
+    """SQL with a place for a text, in hexadecimal digits."""
+
+    def __call__(self, *texts: object) -> str:
+        return super().__call__(*(str(text).encode().hex() for text in texts))
 
 
 class MysqlLanguage(InnodbLanguage):
@@ -46,7 +61,7 @@ class MysqlLanguage(InnodbLanguage):
     when = Form("{1}")  # it finds nothing by keys that are NULL
     by_level = Form("{0}")
     session = "SET SESSION wait_timeout = 31536000, innodb_lock_wait_timeout = 1, long_query_time = 31536000"
-    watch = ""
+    watch = Hexadecimal("CALL xq_watch(_utf8mb4 X'{}')")
 
     def declare(self, names: Sequence[str], kind: str, value: str = "") -> str:
         return "SET " + ", ".join(f"{name} = {value or 'NULL'}" for name in names)
@@ -64,53 +79,73 @@ class MysqlLanguage(InnodbLanguage):
         return f"{kept}; {SEVERAL}SELECT {variables} FROM DUAL WHERE ROW_COUNT() > 0"
 
     def alter(self, table: str, *steps: str) -> str:
-        there = table.startswith("IF EXISTS ")
+        plain = table.removeprefix("IF EXISTS ")
         made = ", ".join(self._step(table, step) for step in steps)
-        altered = f"CONCAT('ALTER TABLE ', {self.in_any_mode(table.removeprefix('IF EXISTS '))}, ' ', NULLIF(CONCAT_WS(', ', {made}), ''))"
-        if there:
-            altered = f"IF({self._is_there(table, 'tables')}, {altered}, NULL)"
+        altered = f"CONCAT({self.in_any_mode(f'ALTER TABLE {plain} ')}, NULLIF(CONCAT_WS(', ', {made}), ''))"
+        if plain != table:
+            altered = f"IF({self._is_there(table)}, {altered}, NULL)"
         return self._prepared(f"COALESCE({altered}, 'DO 0')")
 
     def _step(self, table: str, step: str) -> str:
         if not (found := STEP.match(step)):
             return self.in_any_mode(step)
         kind, absent, name = found.groups()
-        condition = "NOT " * bool(absent) + self._is_there(table, {"INDEX": "statistics", "COLUMN": "columns"}[kind], name)
+        condition = "NOT " * bool(absent) + self._is_there(table, kind, name)
         plain = step.replace(f" IF {absent or ''}EXISTS", "", 1)
         return f"IF({condition}, {self.in_any_mode(plain)}, NULL)"
 
-    def _is_there(self, table: str, where: str, name: str = "") -> str:
-        """Return the condition that a table, or its column or index of a name, is there. Both are quoted."""
+    def _is_there(self, table: str, kind: str = "", name: str = "") -> str:
+        """Return the condition that a table, or its index or column of a name, is there. Both are quoted."""
+        where, column = LISTED[kind]
         *schema, named = (self.literal(each.replace("``", "`")) for each in NAME.findall(table))
         mine = f"table_schema = {schema[0] if schema else 'DATABASE()'} AND table_name = {named}"
-        column = {"statistics": "index_name", "columns": "column_name"}.get(where)
-        if column:
-            mine += f" AND {column} = {self.literal(name.strip('`').replace('``', '`'))}"
+        mine += f" AND {column} = {self.literal(name.strip('`').replace('``', '`'))}" * bool(column)
         return f"EXISTS(SELECT 1 FROM information_schema.{where} WHERE {mine})"
 
     def _prepared(self, text: str) -> str:
+        """Return SQL that runs a text: what depends on what is there has no other way."""
         return self.block(
             f"SET @xq_sql = {text}; PREPARE xq_sql FROM @xq_sql; EXECUTE xq_sql; DEALLOCATE PREPARE xq_sql"
         )
 
     def create_index(self, name: str, table: str, listed: str) -> str:
         made = self.in_any_mode(f"CREATE INDEX {name} ON {table} ({listed})")
-        return self._prepared(f"IF({self._is_there(table, 'statistics', name)}, 'DO 0', {made})")
+        return self._prepared(f"IF({self._is_there(table, 'INDEX', name)}, 'DO 0', {made})")
 
-    def create_trigger(self, name: str, rest: str) -> tuple[str, ...]:
-        return f"DROP TRIGGER IF EXISTS {name}", f"CREATE TRIGGER {name} {rest}"
+    def create_trigger(self, name: str, table: str, rest: str) -> tuple[str, ...]:
+        replaced = f"DROP TRIGGER IF EXISTS {name}", f"CREATE TRIGGER {name} {rest}"
+        return f"LOCK TABLES {table} WRITE", *replaced, "UNLOCK TABLES"
 
     def clause(self, shown: str) -> str:
         return re.sub(r"\\(.)", r"\1", shown)
 
-    def in_a_script(self, sql: str) -> str:
-        if SEVERAL in sql or ";" not in sql:
-            return sql.replace(SEVERAL, "")
-        return f"DELIMITER ;;\n{sql};;\nDELIMITER "
+    def in_a_script(self, sql: str) -> Sequence[str]:
+        return statements(sql) if SEVERAL in sql else [sql]
+
+    def ended_in_a_script(self, sql: str) -> str:
+        return f"DELIMITER ;;\n{sql};;\nDELIMITER ;" if ";" in sql else f"{sql};"
 
 
 class MysqlShared(MysqlLanguage, InnodbShared):
     """The SQL for what the queues in a MySQL database share."""
+
+
+class MysqlObjects(InnodbObjects):
+    """There is a procedure as well: what looks again and again, as MySQL has no blocks."""
+
+    def shared(self) -> list[Object]:
+        watch = filled_in(texts(WATCH)["watch"], (), {})
+        dropped = self.terms.block("{}; DROP PROCEDURE IF EXISTS xq_watch")
+        return [
+            replace(each, create=(*each.create, watch), drop=dropped.format(each.drop)) if each.name == ALIVE else each
+            for each in super().shared()
+        ]
+
+
+class MysqlInstaller(InnodbInstaller):
+    """Creates the procedure as well."""
+
+    objects_kind = MysqlObjects
 
 
 class MysqlMoves(InnodbMoves):
@@ -153,14 +188,14 @@ class MysqlMoves(InnodbMoves):
         found = super()._locks(rows, columns)
         if "among" in found and rows.mode in ONE:
             # Joined by key: `id = @a OR id = @b ORDER BY id LIMIT 1` reads the key in order, and waits for locked rows.
-            mine, other = map(self._variables, NAMES)
-            parts, terms = [f"p{i}" for i in range(len(mine))], self.terms
-            both = f"SELECT {', '.join(map(' AS '.join, zip(mine, parts)))} UNION ALL SELECT {', '.join(other)}"
-            on = " AND ".join(f"{key} = xq_i.{part}" for key, part in zip(self._keys_of_table, parts))
-            order = terms.order_by(terms.ordered, f"{terms.table}.")
+            (mine, other), terms, keys = map(self._variables, NAMES), self.terms, self._keys_of_table
+            named = ", ".join(f"{variable} AS p{i}" for i, variable in enumerate(mine))
+            both = f"SELECT {named} UNION ALL SELECT {', '.join(other)}"
+            on = " AND ".join(f"{key} = xq_i.p{i}" for i, key in enumerate(keys))
             found["among"] = (
-                f"SELECT {', '.join(self._keys_of_table)} INTO {', '.join(mine)} FROM ({both}) AS xq_i STRAIGHT_JOIN "
-                f"{terms.table_in_schema}{terms.by_primary} ON {on} ORDER BY {order} LIMIT 1 FOR UPDATE OF {terms.table}"
+                f"SELECT {', '.join(keys)} INTO {', '.join(mine)} FROM ({both}) AS xq_i STRAIGHT_JOIN "
+                f"{terms.table_in_schema}{terms.by_primary} ON {on} ORDER BY "
+                f"{terms.order_by(terms.ordered, f'{terms.table}.')} LIMIT 1 FOR UPDATE OF {terms.table}"
             )
         return found
 
@@ -183,3 +218,4 @@ class Mysql(MysqlLanguage, Innodb):
 
     shared_kind = MysqlShared
     moves_kind = MysqlMoves
+    installer_kind = MysqlInstaller
