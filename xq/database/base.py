@@ -16,7 +16,7 @@ from xq.core.errors import ConfigurationError, NotInstalled
 from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind, Row
 from xq.database.members import Member, copied
 from xq.database.transactions import Transactions, retried
-from xq.sql.shared import SharedSql
+from xq.sql.shared import ANY, SharedSql
 
 LOCKED = 3.0  # seconds until another look at a queue whose table another connection has locked
 ATTEMPT = 60.0  # seconds until another attempt to end sessions in a queue where the database has denied that
@@ -51,7 +51,7 @@ class BaseDatabase(Transactions):
             named, *others = (name for name, kind in self._kinds.items() if kind.family == self.store.engine)
             if not others:
                 return named
-            self.store.execute("SELECT 1")
+            self.store.execute(ANY)
         return self.product
 
     def is_served_by(self, product: str) -> None:

@@ -27,6 +27,8 @@ RATES = "xq_rate"  # the token buckets of the feature rate (its slice.py)
 TUBES = "xq_tube"  # the tubes; the names of their tables begin so (xq/tubes/tables.py)
 ALIVE = "xq_alive"  # on a server, the sessions of each process; the process's lock shows that it lives
 
+ANY = "SELECT 1"  # asks for nothing but an answer
+
 
 class Sql(cached_property[str]):
     """The text of the same name. Its object fills it in by the method `text`."""
