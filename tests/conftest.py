@@ -144,6 +144,8 @@ PLACES: Mapping[str, tuple[set[str], ...]] = {
     "spark/core": (SQLITE,),
     "spark/core/test_round_trip.py": (set(), SQLITE),
 }
+# What MySQL shows as soon as the others do: the rest of it, which it shares with MariaDB, is for `make test-more`.
+ON_MYSQL = ("test_death.py", "test_install.py", "test_once.py", "test_take.py")
 # The same for the tests that are run on models of SQLAlchemy (--orm=sqlalchemy).
 ON_SQLALCHEMY: Mapping[str, tuple[set[str], ...]] = {
     "contract": (set(), set(), SQLITE),
@@ -180,7 +182,9 @@ def _tier(item: pytest.Item) -> str:
         place = place.rpartition("/")[0]
     if not place or (item.stash[TIMING] and not place.startswith(TIMED)):
         return "long"
-    return next((tier for tier, on in zip(TIERS, places[place]) if on and databases <= on), "long")
+    tier = next((tier for tier, on in zip(TIERS, places[place]) if on and databases <= on), "long")
+    at_once = item.config.getoption("--orm") == "peewee" and item.path.name in ON_MYSQL
+    return "more" if tier in TIERS[:2] and "mysql" in databases and not at_once else tier
 
 
 def _databases(item: pytest.Item) -> set[str]:

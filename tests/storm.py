@@ -32,7 +32,7 @@ import pytest
 
 import xq
 from tests.conftest import DATABASES, live
-from tests.servers import MariaDB, Postgres, Server
+from tests.servers import MariaDB, MySQL, Postgres, Server
 from tests.steps import isolate
 from xq.adapters.peewee.connections import database_of
 from xq.core.kinds import ErrorKind
@@ -133,7 +133,7 @@ def plan(
 
 # where it blows
 
-SERVERS: Mapping[str, type[Server]] = {"postgres": Postgres, "mariadb": MariaDB}
+SERVERS: Mapping[str, type[Server]] = {"postgres": Postgres, "mariadb": MariaDB, "mysql": MySQL}
 ISOLATIONS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 
 _numbers = itertools.count(1)

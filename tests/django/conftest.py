@@ -82,7 +82,7 @@ from xq.database.database import _databases
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.testing import Clock
 
-ENGINES = {"sqlite": "sqlite3", "postgres": "postgresql", "mariadb": "mysql"}
+ENGINES = {"sqlite": "sqlite3", "postgres": "postgresql", "mariadb": "mysql", "mysql": "mysql"}
 
 
 class DjangoDatabase:
@@ -146,7 +146,7 @@ def fresh(kind: str, folder: Path) -> Iterator[DjangoDatabase]:
         return
     with database_on(SERVERS[kind]) as (server, name):
         where |= {"NAME": name, "USER": server.USER, "HOST": server.host, "PORT": str(server.port)}
-        options = {"ssl_disabled": True} if kind == "mariadb" else {}
+        options = {"ssl_disabled": True} if ENGINES[kind] == "mysql" else {}
         with _as_default(DjangoDatabase(kind, {**where, "OPTIONS": options}, server)) as db:
             yield db
 

@@ -22,6 +22,7 @@ from tests.steps import PATIENCE
 from tests.support.life import die, threads
 from tests.timing import in_sequence
 from xq.database import database
+from xq.drivers import packet
 from xq.engine.stats import roll_up_some
 from xq.runtime import sleep as sleeping
 from xq.sql import file_notifier
@@ -175,6 +176,16 @@ class Counter:
             return execute(connection, command, sql)
 
         patch.setattr(Connection, "_execute_command", executed)
+        run = packet.run
+
+        def together(connection: Any, query: bytes) -> Any:
+            """Several statements of MySQL, which are as large as a transaction, or within one, but for what begins one."""
+            if query.endswith(b"BEGIN"):
+                within.add(id(connection))
+            self._count(query.decode(errors="replace"), turn=True, ends=id(connection) not in within)
+            return run(connection, query)
+
+        patch.setattr(packet, "run", together)
 
 
 @in_sequence

@@ -50,8 +50,8 @@ def run(connection: Any, query: bytes) -> tuple[list[list[Row]], int]:
         raise connection.InterfaceError(0, "")
     while connection._result is not None and connection._result.has_next:
         connection.next_result()
-    sent = (*_packets(SET_OPTION, ALLOWED), *_packets(QUERY, query), *_packets(SET_OPTION, FORBIDDEN))
-    connection._write_bytes(b"".join(sent))
+    parts = [*_packets(QUERY, query)]
+    connection._write_bytes(b"".join((*_packets(SET_OPTION, ALLOWED), *parts, *_packets(SET_OPTION, FORBIDDEN))))
     found: list[list[Row]] = []
     refused = error = None
     try:
@@ -60,7 +60,7 @@ def run(connection: Any, query: bytes) -> tuple[list[list[Row]], int]:
         refused = _raised(connection, failure)
     try:
         more: Any = True
-        connection._next_seq_id = 1
+        connection._next_seq_id = len(parts) % 256  # answers go on with the numbers of the packets that ask
         while more:
             connection._read_query_result()
             result = connection._result

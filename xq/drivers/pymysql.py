@@ -25,9 +25,11 @@ WITHOUT_TRIGGERS = "TiDB", "Vitess"  # what speaks the protocol alone
 COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
 COM_QUERY = 3  # the command in the protocol that runs a statement
 TRANSACTION = "BEGIN NOT ATOMIC START TRANSACTION; "  # begins a block of MariaDB's that is a transaction
+# MySQL's, where it is xq's own: at REPEATABLE READ one that looks for a row which is not there locks the gap.
+READ_COMMITTED = f"{SEVERAL}SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
 AS_TRANSACTION: Final = {  # several statements in one round trip; after an error it has to be rolled back
     "mariadb": f"{TRANSACTION}{{}}; COMMIT; END",
-    "mysql": f"{SEVERAL}START TRANSACTION; {{}}; COMMIT",
+    "mysql": f"{READ_COMMITTED}START TRANSACTION; {{}}; COMMIT",
 }
 # As `PipelineDriver.admitted`. A query apart: in a condition, InnoDB would lock what it reads.
 ADMITTED: Final = {
@@ -124,6 +126,8 @@ class Pymysql(BaseDriver):
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         connection: Any = cursor.connection
+        if sql == self.begin and self.product(connection) == "mysql":
+            sql = f"{READ_COMMITTED}{sql}"
         # A value that cannot be encoded raises here, before anything is sent, so the connection stays usable.
         query = self._text(cursor, sql, values).encode(connection.encoding)
         if sql.startswith(TRANSACTION):

@@ -12,6 +12,7 @@ from xq.features.utube.heads import EMPTY, HeadChange
 from xq.features.utube.server import FULL, OPEN, DirtyHead, ServerHeads
 from xq.sql.heads import ByKey
 from xq.sql.innodb.innodb_dialect import Innodb
+from xq.sql.language import Form
 from xq.sql.sql_file import filled_in, texts
 
 
@@ -127,6 +128,8 @@ class InnodbHeads(ServerHeads):
         unless_there = self.terms.on_conflict("utube", "taken = taken")
         limit, version = map(self.terms.variable, ("limit", "version"))
         begun, first = self.terms.unless_locked
+        if store.ready().open_block != "transaction":
+            first = Form("")  # in the application's transaction MySQL would keep the gap locked
         # By SELECT INTO, which locks no limit.
         each = (
             f"SELECT {self.limit(literal)} INTO {limit}; {first(self.table, f'utube = {literal}')}INSERT INTO "

@@ -1,0 +1,147 @@
+"""What MySQL alone does: several statements in one packet, and what refuses them."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.conftest import database_on, live
+from tests.factories import task
+from tests.servers import MySQL
+from tests.steps import is_exact
+from xq.drivers import packet
+
+UNKNOWN_COMMAND = b"\xff\x17\x04#08S01Unknown command"
+
+
+@pytest.fixture
+def place() -> Iterator[tuple[Any, str]]:
+    with database_on(MySQL) as found:
+        yield found
+
+
+@pytest.fixture
+def db(place: tuple[Any, str]) -> Iterator[pw.Database]:
+    server, name = place
+    with closing(server.peewee(name)) as database:
+        yield database
+
+
+def takes_one_statement_at_a_time(db: pw.Database) -> bool:
+    with pytest.raises(pw.ProgrammingError, match="1064"):
+        db.execute_sql("SELECT 1; SELECT 2")
+    return db.execute_sql("SELECT 3").fetchone() == (3,)
+
+
+def test_the_applications_connection_takes_one_statement_at_a_time_after_each_call(db):
+    Task = live(db)({"unique": True, "limit": 2, "buried": True, "utube": True}, roles=("unique", "utube"))
+    Task.put(task(job="a", utube="u"))
+    assert takes_one_statement_at_a_time(db)
+    with pytest.raises(xq.Duplicate):  # an error in the packet
+        Task.put(task(job="a"))
+    assert takes_one_statement_at_a_time(db)
+    Task.put(task(job="b"))
+    with pytest.raises(xq.Full):  # one that ends it by itself
+        Task.put(task(job="c"))
+    assert (takes_one_statement_at_a_time(db), db.in_transaction()) == (True, False)
+    with db.atomic():
+        Task.take().bury()
+        assert takes_one_statement_at_a_time(db)
+    assert is_exact(Task)
+
+
+def test_a_call_that_is_interrupted_leaves_no_connection_that_takes_several_statements(db, monkeypatch):
+    Task = live(db)({"keep": True})
+    Task.put(task())
+
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(packet, "_answer", interrupted)
+        Task.take()
+    with suppress(pw.InterfaceError, pw.OperationalError):  # it is closed
+        assert takes_one_statement_at_a_time(db)
+    db.close()
+    assert takes_one_statement_at_a_time(db)
+    assert is_exact(Task)
+
+
+def test_a_packet_may_be_longer_than_the_protocols_own(db):
+    db.execute_sql("CREATE TABLE task (id INTEGER AUTO_INCREMENT PRIMARY KEY, data LONGBLOB)")
+    meta = type("Meta", (), {"database": db, "table_name": "task"})
+    model: Any = type("Task", (pw.Model,), {"data": pw.BlobField(null=True), "Meta": meta})
+    queue = xq.upgrade(model, {}, {})
+    queue.install()
+    for size in (packet.LONGEST // 4, packet.LONGEST // 2):  # escaped, a byte may be two
+        queue.put({"data": b"\0'" * (size // 2)})
+        assert (len(queue.take().data), takes_one_statement_at_a_time(db)) == (size // 2 * 2, True)
+
+
+@contextmanager
+def strict_proxy(server: Any) -> Iterator[int]:
+    """A port behind which no connection may send several statements: the command that allows them is unknown."""
+    listener, ends = socket.create_server(("127.0.0.1", 0)), list[socket.socket]()
+
+    def packet_of(end: socket.socket) -> bytes:
+        head = end.recv(4, socket.MSG_WAITALL)
+        size = int.from_bytes(head[:3], "little")
+        return head + (end.recv(size, socket.MSG_WAITALL) if size else b"")
+
+    def forwarded(client: socket.socket, to: socket.socket) -> None:
+        asked = False
+        while True:
+            if to in select.select([client, to], [], [])[0] or asked:
+                if not (found := to.recv(65_536)):
+                    return
+                client.sendall(found)
+                asked = False
+            else:
+                command = packet_of(client)
+                if command[4:5] == packet.SET_OPTION and command[3] == 0:
+                    client.sendall(len(UNKNOWN_COMMAND).to_bytes(3, "little") + b"\1" + UNKNOWN_COMMAND)
+                else:
+                    to.sendall(command)
+                    asked = True  # its answer comes before that to the next command
+
+    def forward(*ends: socket.socket) -> None:
+        with suppress(OSError):
+            forwarded(*ends)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                client, to = listener.accept()[0], socket.create_connection((server.host, server.port))
+                ends.extend((client, to))
+                threading.Thread(target=forward, args=(client, to), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        for end in (listener, *ends):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
+def test_behind_a_proxy_that_refuses_several_statements_they_run_one_by_one(place):
+    server, name = place
+    with strict_proxy(server) as port, closing(server.peewee(name, port=port)) as db:
+        Task = live(db)({"limit": 3, "keep": True, "unique": True, "utube": True}, roles=("unique", "utube"))
+        Task.xq.put_many([task(job=each, utube="u;'") for each in ("a; b", "c", "it's; \\")])
+        with pytest.raises(xq.Full):
+            Task.put(task())
+        for each in ("a; b", "c", "it's; \\"):
+            taken = Task.take()
+            assert taken.job == each
+            taken.ack()
+        assert is_exact(Task)
