@@ -49,9 +49,10 @@ class BaseDatabase(Transactions):
         """`product`; if it may be one of several, a connection is opened to learn it."""
         if not self.product:
             named, *others = (name for name, kind in self._kinds.items() if kind.family == self.store.engine)
-            if not others:
-                return named
-            self.store.execute(ANY)
+            if others:
+                self.store.execute(ANY)
+            else:
+                self.product = named
         return self.product
 
     def is_served_by(self, product: str) -> None:

@@ -52,7 +52,7 @@ def _place(store: Connections) -> str:
     except ConfigurationError:
         return f"{store.engine}, in memory"
     named, host = address.parameters, address.parameters.get("host")
-    return f"{database.product}, {named.get('database') or named.get('dbname')}{f' on {host}' if host else ''}"
+    return f"{database.known_product}, {named.get('database') or named.get('dbname')}{f' on {host}' if host else ''}"
 
 
 class Budget:
