@@ -257,6 +257,13 @@ def run_script(db: pw.Database, text: str) -> None:
         db.connection().execute(text)  # Peewee's own would take a % for the placeholder of a value
 
 
+def exact_collation(db: pw.Database) -> str | None:
+    """By which MariaDB and MySQL compare byte by byte."""
+    if not isinstance(db, pw.MySQLDatabase):
+        return None
+    return "utf8mb4_nopad_bin" if "MariaDB" in db.connection().server_version else "utf8mb4_0900_bin"
+
+
 def refused(db: pw.Database) -> Any:
     """Within a transaction, around what the database itself will refuse: PostgreSQL wants a savepoint to return to."""
     return db.savepoint() if isinstance(db, pw.PostgresqlDatabase) else nullcontext()

@@ -11,7 +11,7 @@ import pytest
 
 import xq
 from tests.factories import task, tasks
-from tests.steps import bring, is_exact, row, transitions
+from tests.steps import bring, exact_collation, is_exact, row, transitions
 from tests.support.calls import BATCHES, TARGETS
 
 PAIR = {"site": pw.CharField(), "page": pw.IntegerField(), "meta": {"primary_key": pw.CompositeKey("site", "page")}}
@@ -145,7 +145,7 @@ def test_tasks_of_several_states_come_back_in_their_order(make):
 
 def test_keys_are_matched_exactly(make):
     # MariaDB takes "a" and "A" for one key, unless the column is declared otherwise.
-    collation = "utf8mb4_nopad_bin" if isinstance(make.db, pw.MySQLDatabase) else None
+    collation = exact_collation(make.db)
     Task = make(BATCHES | {"id": "required"}, key=pw.CharField(primary_key=True, collation=collation))
     odd = ["1", "01", " 1", "1.0", "é", "e\u0301", "🦆", 'a"b', "a'b", "\\", "null", "[1]", "A", "a"]
     Task.xq.put_many([task(id=key) for key in odd])

@@ -40,6 +40,7 @@ WAYS: list[tuple[str, str, Callable[[Server, str], pw.Database]]] = [
     ("postgres", "PooledPsycopg3Database", of(postgres_ext.PooledPsycopg3Database, max_connections=4)),
     ("postgres", "Psycopg3Database", of(postgres_ext.Psycopg3Database)),
     ("mariadb", "PooledMySQLDatabase", of(pool.PooledMySQLDatabase, max_connections=4, ssl_disabled=True)),
+    ("mysql", "PooledMySQLDatabase", of(pool.PooledMySQLDatabase, max_connections=4, ssl_disabled=True)),
 ]
 
 
@@ -322,6 +323,8 @@ TIMERS: list[tuple[str, Any, float]] = [  # the kind, the field, and when it is 
     ("postgres", postgres_ext.DateTimeTZField, 10.75),
     ("mariadb", pw.DateTimeField, 11),
     ("mariadb", Microseconds, 10.75),
+    ("mysql", pw.DateTimeField, 11),
+    ("mysql", Microseconds, 10.75),
 ]
 
 
@@ -346,6 +349,7 @@ JSONS: Mapping[str, tuple[str, dict[str, Any], Callable[[], pw.Field], tuple[Any
     "JSONField of Peewee": ("postgres", {}, lambda: pw.JSONField(null=True), OBJECT),
     "ArrayField": ("postgres", {}, lambda: postgres_ext.ArrayField(pw.IntegerField, null=True), ([1, 2], [3])),
     "on MariaDB": ("mariadb", {"mariadb": True}, lambda: pw.JSONField(null=True), OBJECT),
+    "on MySQL": ("mysql", {"mariadb": True}, lambda: pw.JSONField(null=True), OBJECT),
 }
 
 

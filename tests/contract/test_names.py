@@ -60,7 +60,7 @@ def test_a_table_may_have_any_name(make, subtests):
             if is_possible(make.db, name):
                 assert works(make(FEATURES, fields=ROLES, model=model))
                 continue
-            with pytest.raises(xq.ConfigurationError, match=f"MariaDB .* U\\+FFFF.*{name}"):
+            with pytest.raises(xq.ConfigurationError, match=f"M(ariaDB|ySQL) .* U\\+FFFF.*{name}"):
                 make(FEATURES, fields=ROLES, model=model)
 
 
@@ -122,7 +122,7 @@ def test_a_unique_value_and_a_text_key_may_be_any_text(make, subtests):
 
 
 # To SQLite they are one table, and a name on MariaDB cannot end with a space.
-DIFFER = [("postgres", "Task"), ("postgres", "task "), ("mariadb", "Task")]
+DIFFER = [("postgres", "Task"), ("postgres", "task "), ("mariadb", "Task"), ("mysql", "Task")]
 
 
 @pytest.mark.parametrize(("db", "name"), DIFFER, indirect=["db"])

@@ -21,7 +21,6 @@ from xq.adapters.peewee.connections import database_of
 from xq.core.compile import EVERYWHERE, Selector, Statement, change
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.sql.innodb.innodb_dialect import Innodb
-from xq.sql.named import filled
 from xq.testing import Clock
 
 FOLDER = Path(__file__).resolve().parent

@@ -179,7 +179,7 @@ class Counter:
         run = packet.run
 
         def together(connection: Any, query: bytes) -> Any:
-            """Several statements of MySQL, which are as large as a transaction, or within one, but for what begins one."""
+            """Several statements of MySQL: as large as a transaction, or within one, but for what begins one."""
             if query.endswith(b"BEGIN"):
                 within.add(id(connection))
             self._count(query.decode(errors="replace"), turn=True, ends=id(connection) not in within)

@@ -34,6 +34,8 @@ class Language(ABC):
 
     database: ClassVar[str]  # its name, as in DIALECTS
     family: ClassVar[str]  # whose SQL it has: its name, or that of several databases, "innodb"
+    product: ClassVar[str] = ""  # its name in messages, where the family has several
+    collation: ClassVar[str] = ""  # compares byte by byte, to the last space; "" if all do
     is_local: ClassVar[bool]  # whether the database has one writer at a time, so that no statement locks rows
     most_values: int  # of one statement
     first_schema = ""  # SQL for the schema of a server where xq has its records

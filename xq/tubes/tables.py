@@ -95,12 +95,9 @@ class TubeRecords:
     """The table that records a database's tubes, beside the tables that all queues share."""
 
     def __init__(self, database: pw.Database) -> None:
-        # Names compare byte by byte, whatever the database's default collation.
-        exactly = "utf8mb4_nopad_bin" if isinstance(database, pw.MySQLDatabase) else None
-
         class Tube(pw.Model):
-            name = pw.CharField(max_length=LONGEST_NAME, primary_key=True, collation=exactly)
-            type = pw.CharField(max_length=LONGEST_NAME, collation=exactly)
+            name = pw.CharField(max_length=LONGEST_NAME, primary_key=True)
+            type = pw.CharField(max_length=LONGEST_NAME)
             options = pw.TextField()
             table = pw.CharField(max_length=LONGEST_NAME, column_name="table_name")
 
@@ -118,6 +115,8 @@ class TubeRecords:
         """Return the database, after creating these tables if one does not exist."""
         database = self.database
         if not self._made:
+            # Names compare byte by byte, whatever the database's default collation.
+            self.model.name.collation = self.model.type.collation = database.sql.collation or None
             if not {TUBES, *database.sql.tables} <= {*self.model._meta.database.get_tables()}:
                 self.check_transaction()
                 database.install(self.model.create_table)
@@ -133,7 +132,8 @@ class TubeRecords:
         """Raise ConfigurationError within a transaction that creating or dropping a table would end."""
         if isinstance(self.model._meta.database, pw.MySQLDatabase) and self._within_transaction():
             raise ConfigurationError(
-                "MariaDB ends a transaction where a table is made or dropped: create and drop tubes outside of it"
+                f"{self.database.sql.product} ends a transaction where a table is made or dropped: create and drop "
+                "tubes outside of it"
             )
 
     def _within_transaction(self) -> bool:

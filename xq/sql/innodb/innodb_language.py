@@ -25,12 +25,10 @@ EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 
 
 class InnodbLanguage(ServerLanguage):
-    """What the languages of the family share; those say the rest, in the order of the names without a value here."""
+    """What the languages of the family share; those say the rest: what has no value here, `product`, `collation`."""
 
     family = "innodb"
 
-    product: ClassVar[str]  # its name in messages
-    collation: ClassVar[str]  # compares byte by byte, to the last space
     status_in: ClassVar[str]  # the schema that has global_status
     of_check: ClassVar[str]  # what a check's name is unique with, besides the schema
     at_once: ClassVar[Form]  # a statement that fails in place of waiting for a locked row
@@ -39,6 +37,9 @@ class InnodbLanguage(ServerLanguage):
     as_transaction: ClassVar[Form]  # statements, or a block, as a transaction; after an error it has to be rolled back
     when: ClassVar[Form]  # a statement of a block that is run if a condition holds
     by_level: ClassVar[Form]  # the first statement where each read locks gaps, else the second
+    # Queries of who has locks on the table `:name` in {schema}, and of what to say if nobody tells, once it is locked.
+    holders_of_locks: ClassVar[str]
+    locked_by_some: ClassVar[str]
     session: ClassVar[
         str
     ]  # has a session connection wait for its next statement for a year, and log no `watch` as slow

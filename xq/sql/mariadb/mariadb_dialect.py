@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xq.core.compile import Charge
+from xq.core.connections import Connections
+from xq.core.kinds import ErrorKind
 from xq.drivers.pymysql import AS_TRANSACTION
 from xq.sql.innodb.innodb_dialect import Innodb
 from xq.sql.innodb.innodb_language import InnodbLanguage, InnodbShared
@@ -35,6 +37,12 @@ class MariadbLanguage(InnodbLanguage):
     variable = Form("xq_{}")
     when = Form("IF {} THEN {}; END IF")
     by_level = Form("IF @@tx_isolation = 'REPEATABLE-READ' THEN {}; ELSE {}; END IF")  # at SERIALIZABLE each read locks
+    holders_of_locks = (  # with the plugin METADATA_LOCK_INFO alone
+        "SELECT CONCAT('connection ', id, ' of ', user, ' from ', host), MAX(time), CONCAT('KILL ', id) "
+        "FROM information_schema.metadata_lock_info JOIN information_schema.processlist ON id = thread_id WHERE "
+        "table_schema = {schema} AND table_name = :name AND id <> CONNECTION_ID() GROUP BY id ORDER BY 2 DESC LIMIT 3"
+    )
+    locked_by_some = "SELECT 'another connection', NULL, ''"
     session = "SET SESSION wait_timeout = 31536000, slow_query_log = 0, max_statement_time = 0"
     # The pauses grow from 1 to 20 ms. Outside of a SELECT, InnoDB would lock what it reads.
     watch = Form(
@@ -73,3 +81,11 @@ class Mariadb(MariadbLanguage, Innodb):
     """MariaDB's dialect."""
 
     shared_kind = MariadbShared
+
+    def locked(self, store: Connections) -> bool:
+        try:
+            probe = f"SELECT 1 FROM {self.table_in_schema} LIMIT 0 FOR UPDATE"
+            store.execute(f"SET STATEMENT lock_wait_timeout = 0 FOR {probe}")
+        except Exception as error:
+            return store.classify(error) is ErrorKind.LOCKED
+        return False

@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from xq.core.compile import Change, Charge, Selector, Statement
 from xq.core.connections import Connection, Run
+from xq.core.errors import BadValue
 from xq.core.kinds import INTEGERS, Row
 from xq.drivers.packet import SEVERAL, statements
 from xq.drivers.pymysql import AS_TRANSACTION
@@ -25,6 +27,7 @@ from xq.sql.sql_file import filled_in, texts
 WATCH = Path(__file__).parent / "watch.sql"
 STEP = re.compile(r"(?:DROP|ADD) (INDEX|COLUMN) IF (NOT )?EXISTS (`(?:[^`]|``)+`|\w+)")
 LISTED = {"": ("tables", ""), "INDEX": ("statistics", "index_name"), "COLUMN": ("columns", "column_name")}
+LITERAL = re.compile(r"`(?:[^`]|``)*`|'((?:[^']|'')*)'")
 NAME = re.compile(r"`((?:[^`]|``)+)`")
 
 
@@ -60,6 +63,16 @@ class MysqlLanguage(InnodbLanguage):
     variable = Form("@xq_{}")
     when = Form("{1}")  # it finds nothing by keys that are NULL
     by_level = Form("{0}")
+    holders_of_locks = (
+        "SELECT CONCAT('connection ', processlist_id, ' of ', processlist_user, ' from ', processlist_host), "
+        "MAX(processlist_time), CONCAT('KILL ', processlist_id) FROM performance_schema.metadata_locks "
+        "JOIN performance_schema.threads ON owner_thread_id = thread_id WHERE object_type = 'TABLE' "
+        "AND object_schema = {schema} AND object_name = :name AND lock_status = 'GRANTED' "
+        "AND lock_type IN ('EXCLUSIVE', 'SHARED_NO_READ_WRITE', 'SHARED_NO_WRITE', 'SHARED_READ_ONLY') "
+        "AND processlist_id <> CONNECTION_ID() "
+        "GROUP BY processlist_id, processlist_user, processlist_host ORDER BY 2 DESC LIMIT 3"
+    )
+    locked_by_some = "SELECT 1 LIMIT 0"
     session = "SET SESSION wait_timeout = 31536000, innodb_lock_wait_timeout = 1, long_query_time = 31536000"
     watch = Hexadecimal("CALL xq_watch(_utf8mb4 X'{}')")
 
@@ -132,6 +145,11 @@ class MysqlShared(MysqlLanguage, InnodbShared):
 
 class MysqlObjects(InnodbObjects):
     """There is a procedure as well: what looks again and again, as MySQL has no blocks."""
+
+    def body(self, kind: str, name: str, create: str = "") -> str:
+        # information_schema shows a literal's value between quotes.
+        shown = super().body(kind, name, create)
+        return LITERAL.sub(lambda it: it[0] if it[1] is None else f"'{it[1].replace(chr(39) * 2, chr(39))}'", shown)
 
     def shared(self) -> list[Object]:
         watch = filled_in(texts(WATCH)["watch"], (), {})
@@ -207,7 +225,12 @@ class MysqlMoves(InnodbMoves):
             for sql in (statement.sql, self.terms.as_transaction(statement.sql))
         )
 
-        def run(connection: Connection, values: dict[str, object]) -> list[Row]:
+        key = f"{self.terms.parameters[self.terms.source.key[0].name]}_0"
+        at = statement.names.index(key) if key in statement.names and len(statement.names) > width else None
+
+        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            if at is not None and any(row[at] == 0 for row in values["rows"]):
+                raise BadValue("MySQL makes a number of the key 0, and so of several: leave the key out")
             return (alone if connection.begins else within)(connection, values)
 
         return run
