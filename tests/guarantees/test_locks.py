@@ -184,8 +184,8 @@ def test_a_lock_on_a_table_beside_a_queues_is_one_on_the_queue(two, shared_db):
         assert Other.xq.health().state == "healthy"
 
 
-def test_a_command_with_a_url_names_the_lock_and_goes_on_with_other_queues(two, shared_db, capsys):
-    server = shared(SERVERS["postgres" if isinstance(shared_db, pw.PostgresqlDatabase) else "mariadb"])
+def test_a_command_with_a_url_names_the_lock_and_goes_on_with_other_queues(two, shared_db, request, capsys):
+    server = shared(SERVERS[request.node.callspec.params["shared_db"]])
 
     def said(*command: str) -> str:
         with pytest.raises(SystemExit) as ended:

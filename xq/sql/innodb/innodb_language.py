@@ -37,9 +37,7 @@ class InnodbLanguage(ServerLanguage):
     as_transaction: ClassVar[Form]  # statements, or a block, as a transaction; after an error it has to be rolled back
     when: ClassVar[Form]  # a statement of a block that is run if a condition holds
     by_level: ClassVar[Form]  # the first statement where each read locks gaps, else the second
-    # Queries of who has locks on the table `:name` in {schema}, and of what to say if nobody tells, once it is locked.
-    holders_of_locks: ClassVar[str]
-    locked_by_some: ClassVar[str]
+    holders_of_locks: ClassVar[str]  # a query of who has locks on the table `:name` in {schema}
     session: ClassVar[
         str
     ]  # has a session connection wait for its next statement for a year, and log no `watch` as slow

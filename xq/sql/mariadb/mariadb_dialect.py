@@ -42,7 +42,6 @@ class MariadbLanguage(InnodbLanguage):
         "FROM information_schema.metadata_lock_info JOIN information_schema.processlist ON id = thread_id WHERE "
         "table_schema = {schema} AND table_name = :name AND id <> CONNECTION_ID() GROUP BY id ORDER BY 2 DESC LIMIT 3"
     )
-    locked_by_some = "SELECT 'another connection', NULL, ''"
     session = "SET SESSION wait_timeout = 31536000, slow_query_log = 0, max_statement_time = 0"
     # The pauses grow from 1 to 20 ms. Outside of a SELECT, InnoDB would lock what it reads.
     watch = Form(

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from xq.core.compile import Change, Charge, Selector, Statement
-from xq.core.connections import Connection, Run
+from xq.core.connections import Connection, Connections, Run
 from xq.core.errors import BadValue
-from xq.core.kinds import INTEGERS, Row
+from xq.core.kinds import INTEGERS, ErrorKind, Row
 from xq.drivers.packet import SEVERAL, statements
 from xq.drivers.pymysql import AS_TRANSACTION
 from xq.sql.innodb.innodb_dialect import Innodb
@@ -72,7 +72,6 @@ class MysqlLanguage(InnodbLanguage):
         "AND processlist_id <> CONNECTION_ID() "
         "GROUP BY processlist_id, processlist_user, processlist_host ORDER BY 2 DESC LIMIT 3"
     )
-    locked_by_some = "SELECT 1 LIMIT 0"
     session = "SET SESSION wait_timeout = 31536000, innodb_lock_wait_timeout = 1, long_query_time = 31536000"
     watch = Hexadecimal("CALL xq_watch(_utf8mb4 X'{}')")
 
@@ -242,3 +241,15 @@ class Mysql(MysqlLanguage, Innodb):
     shared_kind = MysqlShared
     moves_kind = MysqlMoves
     installer_kind = MysqlInstaller
+
+    def locked(self, store: Connections) -> bool:
+        patience = "SET @xq_patience = @@lock_wait_timeout, SESSION lock_wait_timeout = 1"
+        restored = "SET SESSION lock_wait_timeout = @xq_patience"
+        with store.on_one_connection():
+            try:
+                probe = f"SELECT 1 FROM {self.table_in_schema} LIMIT 0 FOR UPDATE"
+                store.execute(self.block(f"{patience}; {probe}; {restored}"))
+            except Exception as error:
+                store.execute(restored)
+                return store.classify(error) is ErrorKind.LOCKED
+        return False
