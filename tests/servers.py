@@ -477,7 +477,7 @@ class MySQL(MariaDB):
 
     NAME, PACKAGE = "MySQL", "mysql-server"
     VARIABLE = "XQ_MYSQL_BIN"
-    MAKES = SERVES = ("mysqld",)
+    MAKES, SERVES = ("mysqld", "mysqld"), ("mysqld", "mysqld")
     SETTINGS = {
         "max_connections": 300,
         "log_bin_trust_function_creators": 1,

@@ -293,7 +293,7 @@ def upkeep(of: Any) -> dict[str, str]:
     """What the maintenance thread asks of many queues at once; here of one."""
     watch = "is there something for who waits"
     return {
-        **({watch: of.session_sql.watch(of.queries.anything)} if isinstance(of, Innodb) else {}),
+        **({watch: of.watch(of.queries.anything)} if isinstance(of, Innodb) else {}),
         "what other processes may have changed": of.shared.records_of([of]),
         "when is a task due, and is one ready": of.shared.upkeep_of([(of, True, True, EVERYWHERE)]),
         "who owns tasks and is not registered": of.shared.orphans_of([of]),

@@ -41,7 +41,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("postgres", postgres(120_022), "needs PostgreSQL 13 or later, this is 120022"),
     ("postgres", postgres(130_000, crdb_version="CockroachDB v23.1"), "this is CockroachDB v23"),
     ("postgres", object(), "psycopg 3, this is a connection of builtins"),
-    ("innodb", mariadb("8.0.36"), "MariaDB 10.6 or later, this is MySQL 8.0.36"),
+    ("innodb", mariadb("8.0.29"), "MySQL 8.0.30 or later, this is 8.0.29"),
+    ("innodb", mariadb("8.0.30-Vitess"), "8.0.30-Vitess, which has no triggers"),
     ("innodb", mariadb("8.0.11-TiDB-v7.5.0"), "8.0.11-TiDB-v7.5.0, which has no triggers"),
     ("innodb", mariadb("5.5.5-10.5.23-MariaDB-log"), "MariaDB 10.6 or later, this is"),
     ("innodb", object(), "through pymysql, this is a connection of builtins"),
@@ -53,6 +54,7 @@ def test_an_old_server_another_one_and_another_driver_are_refused_by_name(driver
     with pytest.raises(ConfigurationError, match=words):
         DRIVERS[driver].check(connection)
     assert DRIVERS["innodb"].check(mariadb("5.5.5-10.11.6-MariaDB-1")) == "mariadb"
+    assert DRIVERS["innodb"].check(mariadb("8.0.30")) == "mysql"
 
 
 def test_a_server_of_another_product_in_place_of_the_one_before_is_refused(make):

@@ -32,6 +32,7 @@ from tests.support.wait import take
 from xq.core.kinds import ErrorKind
 from xq.database import duties
 from xq.sql import server_notifier
+from xq.sql.language import Form
 from xq.sql.mariadb.mariadb_dialect import MariadbLanguage
 
 
@@ -224,7 +225,7 @@ def test_the_server_looks_for_who_waits_and_keeps_nothing_locked(db):
 
 
 def test_who_waits_in_another_queue_is_woken_before_the_statement_of_the_first_ends(db, monkeypatch):
-    endless = MariadbLanguage.session_sql.watch.replace("@@timestamp + 5", "@@timestamp + 500")
+    endless = Form(MariadbLanguage.watch.replace("@@timestamp + 5", "@@timestamp + 500"))
     monkeypatch.setattr(MariadbLanguage, "session_sql", replace(MariadbLanguage.session_sql, watch=endless))
     monkeypatch.setattr(duties, "FALLBACK", 3600.0)
     Task, maker = live(db)({}), live(db)

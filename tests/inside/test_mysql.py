@@ -38,7 +38,7 @@ def db(place: tuple[Any, str]) -> Iterator[pw.Database]:
 def takes_one_statement_at_a_time(db: pw.Database) -> bool:
     with pytest.raises(pw.ProgrammingError, match="1064"):
         db.execute_sql("SELECT 1; SELECT 2")
-    return db.execute_sql("SELECT 3").fetchone() == (3,)
+    return bool(db.execute_sql("SELECT 3").fetchone() == (3,))
 
 
 def test_the_applications_connection_takes_one_statement_at_a_time_after_each_call(db):
@@ -84,7 +84,8 @@ def test_a_packet_may_be_longer_than_the_protocols_own(db):
     queue.install()
     for size in (packet.LONGEST // 4, packet.LONGEST // 2):  # escaped, a byte may be two
         queue.put({"data": b"\0'" * (size // 2)})
-        assert (len(queue.take().data), takes_one_statement_at_a_time(db)) == (size // 2 * 2, True)
+        taken: Any = queue.take()
+        assert (len(taken.data), takes_one_statement_at_a_time(db)) == (size // 2 * 2, True)
 
 
 @contextmanager
@@ -106,16 +107,19 @@ def strict_proxy(server: Any) -> Iterator[int]:
                 client.sendall(found)
                 asked = False
             else:
-                command = packet_of(client)
+                if not (command := packet_of(client)):
+                    return
                 if command[4:5] == packet.SET_OPTION and command[3] == 0:
                     client.sendall(len(UNKNOWN_COMMAND).to_bytes(3, "little") + b"\1" + UNKNOWN_COMMAND)
                 else:
                     to.sendall(command)
                     asked = True  # its answer comes before that to the next command
 
-    def forward(*ends: socket.socket) -> None:
+    def forward(*both: socket.socket) -> None:
         with suppress(OSError):
-            forwarded(*ends)
+            forwarded(*both)
+        for end in both:
+            end.close()
 
     def accept() -> None:
         with suppress(OSError):

@@ -39,7 +39,7 @@ class Shop:
             self.engine = sa.create_engine(f"sqlite:///{db.database}", connect_args={"timeout": 20})
             sa.event.listen(self.engine, "connect", lambda raw, _: raw.execute("PRAGMA foreign_keys = 1"))
         else:
-            scheme = "postgresql+psycopg" if isinstance(db, pw.PostgresqlDatabase) else "mariadb+pymysql"
+            scheme = "postgresql+psycopg" if isinstance(db, pw.PostgresqlDatabase) else "mysql+pymysql"
             given = {name: db.connect_params.get(name) for name in ("host", "port", "password")}
             user = db.connect_params.get("user")
             self.engine = sa.create_engine(sa.URL.create(scheme, username=user, database=db.database, **given))

@@ -14,8 +14,8 @@ from tests.conftest import fresh
 from tests.sqlalchemy.shop import Shop
 from tests.sqlalchemy.test_unit_of_work import Desk
 
-CONNECTION = {"postgresql": "pg_backend_pid()", "mariadb": "connection_id()"}
-CLOSE = {"postgresql": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}
+CONNECTION = {"postgresql": "pg_backend_pid()", "mysql": "connection_id()"}
+CLOSE = {"postgresql": "SELECT pg_terminate_backend({})", "mysql": "KILL {}"}
 
 server_db = fresh(["postgres", "mariadb"])
 

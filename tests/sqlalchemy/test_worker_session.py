@@ -381,7 +381,7 @@ WRITES["with"] = "WITH a AS (SELECT id FROM orders) UPDATE orders SET cents = 2 
 
 @pytest.mark.parametrize("write", WRITES)
 def test_a_forgotten_commit_of_a_connection_fails_the_attempt(shop, write):
-    sql = WRITES["insert" if write == "with" and shop.engine.name == "mariadb" else write]  # it has no such UPDATE
+    sql = WRITES["insert" if write == "with" and shop.engine.name == "mysql" else write]  # it has no such UPDATE
 
     def forget(order: Any) -> None:
         with shop.engine.connect() as connection:

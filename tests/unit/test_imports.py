@@ -85,7 +85,7 @@ print(len(inspect.getmembers(xq)) > 50, "xq.spark" in sys.modules, hasattr(xq, "
 
 def test_waits_go_by_a_clock_that_freezing_time_does_not_stop():
     own = {path.name for path in SOURCES if re.search(r"^(import time\b|from time import)", path.read_text(), re.M)}
-    assert own == {"time.py", "testing.py", "mariadb.py", "report.py", "archive.py"}, "the others do not wait"
+    assert own == {"time.py", "testing.py", "pymysql.py", "report.py", "archive.py"}, "the others do not wait"
 
 
 # where SQL stands
@@ -162,7 +162,7 @@ KNOWN = (
     ),
     ("guard", "runtime/queue_maintenance.py", "its setting: what is logged"),
     ("limit", "sql/limits.py sql/records.py", "the table of limits"),
-    ("unique utube", "sql/innodb/innodb_objects.py", "columns that indexes bring"),
+    ("utube", "sql/innodb/innodb_objects.py", "columns that indexes bring"),
     ("steps", "core/machine.py core/schema.py", "roles: a column that xq writes"),
     ("steps", "workers/attempts.py", "a function goes on with what its task has at the take"),
     ("utube", "sql/innodb/innodb_installer.py", "a message: when writes wait"),
