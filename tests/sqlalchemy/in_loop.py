@@ -25,7 +25,7 @@ ASYNCHRONOUS: Mapping[str, type[pw.Database]] = {
     "psycopg": pw.PostgresqlDatabase,
     "asyncmy": pw.MySQLDatabase,
 }
-SCHEMES = {pw.SqliteDatabase: "sqlite", pw.PostgresqlDatabase: "postgresql", pw.MySQLDatabase: "mariadb"}
+SCHEMES = {pw.SqliteDatabase: "sqlite", pw.PostgresqlDatabase: "postgresql", pw.MySQLDatabase: "mysql"}
 JOINING = ("put", "put_many", "take", "take_many", "ack", "release", "bury", "touch", "ack_many", "release_many")
 MORE = ("bury_many", "touch_many", "dig", "kill", "kill_many", "cancel", "snatch", "restart", "switch", "release_all")
 

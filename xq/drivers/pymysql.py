@@ -125,9 +125,11 @@ class Pymysql(BaseDriver):
         return connection is None or not connection.open or is_gone(self.fileno(connection))
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        begins = sql == self.begin and self.product(cursor.connection) == "mysql"
+        self._run(cursor, f"{READ_COMMITTED}{sql}" if begins else sql, values)
+
+    def _run(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         connection: Any = cursor.connection
-        if sql == self.begin and self.product(connection) == "mysql":
-            sql = f"{READ_COMMITTED}{sql}"
         # A value that cannot be encoded raises here, before anything is sent, so the connection stays usable.
         query = self._text(cursor, sql, values).encode(connection.encoding)
         if sql.startswith(TRANSACTION):
@@ -147,7 +149,7 @@ class Pymysql(BaseDriver):
         found, left = [], list(values)
         for each in packet.statements(sql):
             n = each.replace("%%", "").count("%s")
-            self.execute(cursor, each, left[:n])
+            self._run(cursor, each, left[:n])
             del left[:n]
             found += self._results(cursor)
         cursor.xq_found = found

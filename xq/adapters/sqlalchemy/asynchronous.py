@@ -218,7 +218,9 @@ class Asyncmy(_Adapted, Pymysql):
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         if not COLLECTIONS.isdisjoint(map(type, values)):  # it would expand it into several SQL values
             raise TypeError("a collection is no value")
-        super().execute(cursor, sql, values)
+        super().execute(cursor, sql, values)  # asyncmy allows several statements
+        while cursor.description is None and cursor._cursor._result.has_next:
+            cursor.nextset()
 
 
 class Asyncpg(_Adapted, Psycopg):
