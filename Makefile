@@ -59,7 +59,7 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9.-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  %-16s %s\n", $$1, $$2 }'
 	@echo 'and as variables'
 	@echo "  ARGS=       more arguments: for pytest, make test ARGS='-k put -x'; make bench ARGS='--quick threads'"
-	@echo '  DB=         one database only (sqlite, memory, postgres, mariadb): make test DB=postgres, make bench DB=postgres'
+	@echo '  DB=         one database only (sqlite, memory, postgres, mariadb, mysql): make test DB=postgres, make bench DB=postgres'
 	@echo '  PYTHON=     the Python to use (3.11 or newer): make test PYTHON=/path/to/python3.12'
 
 demo: $(DEMO) ## a first look: run examples/demo.py, have Spark report on that run, and say how to open its console
