@@ -271,10 +271,9 @@ class Operators(Generic[T]):
     def ddl(self, *, split: bool = False, uninstall: bool = False, views: bool = False) -> str | list[str]:
         """Return the SQL that `install` runs as one script, which may be run twice: keep the text in your migrations.
 
-        Raises ConfigurationError for what `install` refuses, if the database is in reach. MySQL and MariaDB must be: the
-        connection tells which of the two it is. With `uninstall`, return the
-        SQL that `uninstall` runs; the tables that all queues share stay, as others may need them. `views` are as in
-        `install`.
+        Raises ConfigurationError for what `install` refuses, if the database is in reach. MySQL and MariaDB must be:
+        the connection tells which of the two it is. With `uninstall`, return the SQL that `uninstall` runs; the tables
+        that all queues share stay, as others may need them. `views` are as in `install`.
 
         With `split`, return the statements, in order and without a `;` at their ends: Alembic's `op.execute(text)` and
         drivers such as asyncpg take one at a time. In the script an empty line follows each, and none has one.
