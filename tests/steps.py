@@ -195,6 +195,10 @@ FAILURES: Mapping[str, Mapping[str, str]] = {
         "fails": "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the trigger fails'",
         "finds too much": "SET @found = (SELECT 1 UNION SELECT 2)",
     },
+    "mysql": {
+        "fails": "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the trigger fails'",
+        "counts too far": "SET @found = EXP(1000)",
+    },
 }
 
 
@@ -211,7 +215,8 @@ def fail_for(Task: Any, condition: str, how: str = "fails") -> None:
             begin = begin.replace("TRIGGER", "CONSTRAINT TRIGGER") + " DEFERRABLE INITIALLY DEFERRED"
         store.change(f"{begin} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION fails()")
     else:
-        store.change(f"{begin} FOR EACH ROW BEGIN IF {condition} THEN {FAILURES['mariadb'][how]}; END IF; END")
+        sql = FAILURES[store.database.product][how]
+        store.change(f"{begin} FOR EACH ROW BEGIN IF {condition} THEN {sql}; END IF; END")
 
 
 def fail_no_more(Task: Any) -> None:

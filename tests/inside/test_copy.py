@@ -16,12 +16,12 @@ import pytest
 
 import xq
 from tests.conftest import DATABASES, Maker
-from tests.servers import MariaDB, Postgres, shared
+from tests.servers import MariaDB, MySQL, Postgres, shared
 from tests.steps import install_anew, next_release
 from xq.pipeline.copy import Copy, Side
 from xq.testing import run_pending
 
-WAYS = [("sqlite", "postgres"), ("postgres", "mariadb"), ("mariadb", "sqlite")]
+WAYS = [("sqlite", "postgres"), ("postgres", "mariadb"), ("mariadb", "mysql"), ("mysql", "sqlite")]
 FEATURES = {
     "history": 1e9,
     "buried": True,
@@ -380,7 +380,9 @@ def url_of(db):
     """The URL of a test's database."""
     if isinstance(db, pw.SqliteDatabase):
         return f"sqlite:///{db.database}"
-    return shared(Postgres if isinstance(db, pw.PostgresqlDatabase) else MariaDB).url(db.database)
+    if isinstance(db, pw.PostgresqlDatabase):
+        return shared(Postgres).url(db.database)
+    return shared(MariaDB if "MariaDB" in db.connection().server_version else MySQL).url(db.database)
 
 
 def command(*arguments, before=""):
