@@ -88,6 +88,25 @@ def test_a_packet_may_be_longer_than_the_protocols_own(db):
         assert (len(taken.data), takes_one_statement_at_a_time(db)) == (size // 2 * 2, True)
 
 
+def test_the_key_0_is_the_applications_own_unless_the_database_counts(db):
+    def queue(name: str, **fields: Any) -> Any:
+        meta, status = {"database": db, **fields.pop("meta", {})}, pw.CharField(default="R")
+        found: Any = live(db)(
+            {}, model=type(name, (pw.Model,), {**fields, "status": status, "Meta": type("Meta", (), meta)}), roles=()
+        )
+        return found.xq
+
+    counted, own = queue("Counted"), queue("Own", id=pw.IntegerField(primary_key=True))
+    both = {"site": pw.IntegerField(), "page": pw.IntegerField()}
+    pairs = queue("Pairs", **both, meta={"primary_key": pw.CompositeKey(*both)})
+    assert [counted.put({}).id, counted.put({"id": 0}).id] == [1, 2]
+    assert [each.id for each in counted.put_many([{"id": 7}, {"id": 0}])] == [7, 8]
+    with pytest.raises(xq.BadValue, match="leave the keys out"):
+        counted.put_many([{"id": 0}, {"id": 0}])
+    assert [own.put({"id": 0}).id, own.take().id] == [0, 0]
+    assert [each.page for each in pairs.put_many([{"site": 0, "page": n} for n in (1, 2)])] == [1, 2]
+
+
 @contextmanager
 def strict_proxy(server: Any) -> Iterator[int]:
     """A port behind which no connection may send several statements: the command that allows them is unknown."""

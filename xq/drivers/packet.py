@@ -27,7 +27,7 @@ class OneByOneError(Exception):
 
 
 def statements(sql: str) -> list[str]:
-    """Return the statements, each with a space for the mark and without a semicolon."""
+    """Return the single statements, without the mark and the semicolons."""
     return [each for each in map(str.strip, STATEMENT.findall(sql.replace(SEVERAL, ""))) if each]
 
 

@@ -150,6 +150,8 @@ class Pymysql(BaseDriver):
         found, left = [], list(values)
         for each in packet.statements(sql):
             n = each.replace("%%", "").count("%s")
+            if values and not n:
+                each = each.replace("%%", "%")  # without values, pymysql leaves both
             self._run(cursor, each, left[:n])
             del left[:n]
             found += self._results(cursor)

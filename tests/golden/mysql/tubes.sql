@@ -329,61 +329,77 @@ INSERT INTO xq_queue (name, version, fingerprint)
 /*;*/
     INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `ttl`, `ttr`, `status`, `runat`, `owner`)
     VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, COALESCE(:now, (@@timestamp * 1e0)) + 10.0, NULL);
+    SELECT COUNT(*) FROM `mail`
+    WHERE `id` = 0 INTO @xq_zero;
     SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = IF(:f0_0 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED));
+    WHERE `id` = IF(:f0_0 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED));
 
 -- X put R: 2
 /*;*/
     INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `ttl`, `ttr`, `status`, `runat`, `owner`)
     VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, COALESCE(:now, (@@timestamp * 1e0)) + 10.0, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, COALESCE(:now, (@@timestamp * 1e0)) + 10.0, NULL);
+    SELECT COUNT(*) FROM `mail`
+    WHERE `id` = 0 INTO @xq_zero;
     SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` IN (IF(:f0_0 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED)), IF(:f0_1 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_1 AS SIGNED)))
-    ORDER BY CASE WHEN `id` = IF(:f0_0 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED)) THEN 0 WHEN `id` = IF(:f0_1 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_1 AS SIGNED)) THEN 1 END;
+    WHERE `id` IN (IF(:f0_0 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED)), IF(:f0_1 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_1 AS SIGNED)))
+    ORDER BY CASE WHEN `id` = IF(:f0_0 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED)) THEN 0 WHEN `id` = IF(:f0_1 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_1 AS SIGNED)) THEN 1 END;
 
 -- X put R with ttl, ttr: 1
 /*;*/
     INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `status`, `ttl`, `ttr`, `runat`, `owner`)
     VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :ttl, NULL);
+    SELECT COUNT(*) FROM `mail`
+    WHERE `id` = 0 INTO @xq_zero;
     SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = IF(:f0_0 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED));
+    WHERE `id` = IF(:f0_0 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED));
 
 -- X put R with ttl, ttr: 2
 /*;*/
     INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `status`, `ttl`, `ttr`, `runat`, `owner`)
     VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :ttl, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :ttl, NULL);
+    SELECT COUNT(*) FROM `mail`
+    WHERE `id` = 0 INTO @xq_zero;
     SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` IN (IF(:f0_0 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED)), IF(:f0_1 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_1 AS SIGNED)))
-    ORDER BY CASE WHEN `id` = IF(:f0_0 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED)) THEN 0 WHEN `id` = IF(:f0_1 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_1 AS SIGNED)) THEN 1 END;
+    WHERE `id` IN (IF(:f0_0 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED)), IF(:f0_1 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_1 AS SIGNED)))
+    ORDER BY CASE WHEN `id` = IF(:f0_0 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED)) THEN 0 WHEN `id` = IF(:f0_1 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_1 AS SIGNED)) THEN 1 END;
 
 -- X put W with delay: 1
 /*;*/
     INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `ttl`, `ttr`, `status`, `runat`, `owner`)
     VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL);
+    SELECT COUNT(*) FROM `mail`
+    WHERE `id` = 0 INTO @xq_zero;
     SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = IF(:f0_0 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED));
+    WHERE `id` = IF(:f0_0 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED));
 
 -- X put W with delay: 2
 /*;*/
     INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `ttl`, `ttr`, `status`, `runat`, `owner`)
     VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, :f8_0, :f9_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, :f8_1, :f9_1, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL);
+    SELECT COUNT(*) FROM `mail`
+    WHERE `id` = 0 INTO @xq_zero;
     SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` IN (IF(:f0_0 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED)), IF(:f0_1 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_1 AS SIGNED)))
-    ORDER BY CASE WHEN `id` = IF(:f0_0 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED)) THEN 0 WHEN `id` = IF(:f0_1 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_1 AS SIGNED)) THEN 1 END;
+    WHERE `id` IN (IF(:f0_0 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED)), IF(:f0_1 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_1 AS SIGNED)))
+    ORDER BY CASE WHEN `id` = IF(:f0_0 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED)) THEN 0 WHEN `id` = IF(:f0_1 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_1 AS SIGNED)) THEN 1 END;
 
 -- X put W with delay, ttl, ttr: 1
 /*;*/
     INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `status`, `ttl`, `ttr`, `runat`, `owner`)
     VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL);
+    SELECT COUNT(*) FROM `mail`
+    WHERE `id` = 0 INTO @xq_zero;
     SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` = IF(:f0_0 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED));
+    WHERE `id` = IF(:f0_0 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED));
 
 -- X put W with delay, ttl, ttr: 2
 /*;*/
     INSERT INTO `mail` (`id`, `address`, `priority`, `tube`, `attempts`, `status`, `ttl`, `ttr`, `runat`, `owner`)
     VALUES (:f0_0, :f1_0, :f4_0, :f5_0, :f7_0, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL), (:f0_1, :f1_1, :f4_1, :f5_1, :f7_1, CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, :own_ttl, :own_ttr, COALESCE(:now, (@@timestamp * 1e0)) + :delay, NULL);
+    SELECT COUNT(*) FROM `mail`
+    WHERE `id` = 0 INTO @xq_zero;
     SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail`
-    WHERE `id` IN (IF(:f0_0 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED)), IF(:f0_1 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_1 AS SIGNED)))
-    ORDER BY CASE WHEN `id` = IF(:f0_0 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED)) THEN 0 WHEN `id` = IF(:f0_1 + 0 = 0, LAST_INSERT_ID(), CAST(:f0_1 AS SIGNED)) THEN 1 END;
+    WHERE `id` IN (IF(:f0_0 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED)), IF(:f0_1 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_1 AS SIGNED)))
+    ORDER BY CASE WHEN `id` = IF(:f0_0 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_0 AS SIGNED)) THEN 0 WHEN `id` = IF(:f0_1 + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST(:f0_1 AS SIGNED)) THEN 1 END;
 
 -- R take T: first
 SELECT `mail`.`id` INTO @xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)

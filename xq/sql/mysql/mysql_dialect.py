@@ -174,7 +174,14 @@ class MysqlMoves(InnodbMoves):
     def insert(self, change: Change, names: Sequence[str], count: int, guarded: bool = True) -> Statement:
         made, terms = super().insert(change, names, count, guarded), self.terms
         found = f"SELECT {terms.columns} FROM {terms.table_in_schema} WHERE {self._put(names, count)}"
+        if self._may_be_counted and terms.source.key[0].name in names:
+            # Only where the database makes keys, and by default, it makes one of 0.
+            found = f"SELECT COUNT(*) FROM {terms.table_in_schema} WHERE {terms.key} = 0 INTO @xq_zero; {found}"
         return replace(made, sql=terms.block(f"{made.sql}; {found}"))
+
+    @property
+    def _may_be_counted(self) -> bool:
+        return len(self.terms.source.key) == 1 and self.terms.source.key[0].kind in INTEGERS
 
     def _put(self, names: Sequence[str], count: int) -> str:
         """Return the condition, and the order, that finds the rows which an INSERT has just put."""
@@ -185,9 +192,8 @@ class MysqlMoves(InnodbMoves):
             last = f"LAST_INSERT_ID() + {count} * @@auto_increment_increment"
             return f"{terms.key} >= LAST_INSERT_ID() AND {terms.key} < {last} ORDER BY {terms.key}"
         rows = [[f":{terms.parameters[field.name]}_{i}" for field in key] for i in range(count)]
-        if len(key) == 1 and key[0].kind in INTEGERS:
-            # 0 makes a number, as NULL does; a fraction is rounded.
-            rows = [[f"IF({row} + 0 = 0, LAST_INSERT_ID(), CAST({row} AS SIGNED))"] for (row,) in rows]
+        if self._may_be_counted:  # a fraction is rounded
+            rows = [[f"IF({row} + 0 = 0 AND NOT @xq_zero, LAST_INSERT_ID(), CAST({row} AS SIGNED))"] for (row,) in rows]
         if count == 1:
             return " AND ".join(map(" = ".join, zip(terms.keys, rows[0], strict=True)))
         each = [" AND ".join(map(" = ".join, zip(terms.keys, row, strict=True))) for row in rows]
@@ -225,11 +231,11 @@ class MysqlMoves(InnodbMoves):
         )
 
         key = f"{self.terms.parameters[self.terms.source.key[0].name]}_0"
-        at = statement.names.index(key) if key in statement.names and len(statement.names) > width else None
+        at = statement.names.index(key) if key in statement.names and self._may_be_counted else None
 
         def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            if at is not None and any(row[at] == 0 for row in values["rows"]):
-                raise BadValue("MySQL makes a number of the key 0, and so of several: leave the key out")
+            if at is not None and sum(row[at] == 0 for row in values["rows"]) > 1:
+                raise BadValue("several tasks have the key 0, of which MySQL may make numbers: leave the keys out")
             return (alone if connection.begins else within)(connection, values)
 
         return run
