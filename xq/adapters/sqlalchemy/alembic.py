@@ -168,7 +168,10 @@ def _product(dialect: Any) -> str:
 @Operations.implementation_for(QueueOp)
 def _run(operations: Operations, op: QueueOp) -> None:
     context, made = operations.migration_context, None
-    if (engine := _product(context.dialect)) not in op.sql:
+    engine = _product(context.dialect)
+    if context.as_sql and engine == "mysql" and engine not in op.sql:
+        engine = "mariadb"  # without a connection, mysql:// may be either: the revision has the one
+    if engine not in op.sql:
         raise ConfigurationError(
             f"{op.table_name} has no SQL for {engine} in this revision: name the project's databases in env.py, as in "
             "context.configure(..., xq_databases=['sqlite', 'postgresql']), unless it cannot be a queue there"
