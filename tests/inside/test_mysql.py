@@ -135,7 +135,7 @@ def strict_proxy(server: Any) -> Iterator[int]:
                     asked = True  # its answer comes before that to the next command
 
     def forward(*both: socket.socket) -> None:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # select() raises it for an end that the block has closed
             forwarded(*both)
         for end in both:
             end.close()
