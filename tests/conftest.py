@@ -137,6 +137,7 @@ PLACES: Mapping[str, tuple[set[str], ...]] = {
     "explore": (SQLITE, SQLITE, ALL),
     "inside": (set(), SQLITE),
     "inside/test_lease_steps.py": (SQLITE, ALL),
+    "inside/test_unread.py": (set(), ALL),
     "inside/test_round_trips.py": (SQLITE, FAST, ALL),
     "random": (set(), SQLITE, ALL),
     "sqlalchemy": (SQLITE, FAST, ALL),

@@ -69,10 +69,11 @@ class Queue(Operators[T]):
 
     A method's argument `key` is a key (a tuple for a composite one), a mapping with it, or a task that a method
     returned. A method that changes a task returns the task as it is after the call; a deleted one as it was
-    before. Each call is one transaction, or part of the application's. The options delay, ttl and ttr are seconds, or a
-    timedelta. Where `delay` is an option, so is `at`: a datetime with a time zone, until which the task waits. A method
-    that changes tasks takes `on=`, a caller's transaction of which the change is part: a Session or a Connection of
-    SQLAlchemy, or a connection of the database's driver.
+    before (on MariaDB and MySQL as its taker has it, who names it by the task). Each call is one transaction, or part
+    of the application's. The options delay, ttl and ttr are seconds, or a timedelta. Where `delay` is an option, so is
+    `at`: a datetime with a time zone, until which the task waits. A method that changes tasks takes `on=`, a caller's
+    transaction of which the change is part: a Session or a Connection of SQLAlchemy, or a connection of the database's
+    driver.
 
     A call raises FeatureOff, BadValue, BadType, NotFound, WrongState and NotOwner, in this order, and NotInstalled.
     Then it has changed nothing. What the database itself rejects is raised as the ORM's error.

@@ -121,8 +121,8 @@ def test_a_unique_value_and_a_text_key_may_be_any_text(make, subtests):
             assert Task.xq.peek(name).job == row(Task, name).job == name
 
 
-# To SQLite they are one table, and a name on MariaDB cannot end with a space.
-DIFFER = [("postgres", "Task"), ("postgres", "task "), ("mariadb", "Task"), ("mysql", "Task")]
+# To SQLite they are one table, and to MySQL one trigger; a name on MariaDB cannot end with a space.
+DIFFER = [("postgres", "Task"), ("postgres", "task "), ("mariadb", "Task")]
 
 
 @pytest.mark.parametrize(("db", "name"), DIFFER, indirect=["db"])

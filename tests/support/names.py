@@ -26,5 +26,8 @@ def db(db):
 
 
 def is_possible(db, name):
-    """Whether tables and columns can have this name: MariaDB refuses characters beyond U+FFFF in it."""
-    return not isinstance(db, pw.MySQLDatabase) or max(name) <= "\uffff"
+    """Whether tables and columns can have this name: beyond U+FFFF not on MariaDB, and on MySQL with no ` either."""
+    if not isinstance(db, pw.MySQLDatabase):
+        return True
+    ((version,),) = db.execute_sql("SELECT VERSION()")
+    return max(name) <= "\uffff" and ("`" not in name or "MariaDB" in version)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import chain, combinations
 from typing import Any, Final, Literal, NamedTuple
 
-from xq.core.kinds import Table, own_name
+from xq.core.kinds import Row, Table, own_name
 from xq.core.machine import (
     ABSENT,
     ENDED,
@@ -53,6 +53,7 @@ class Selector(NamedTuple):
     floor: bool = False  # whether it begins at the key `:floor`; for the modes first and oldest
     lost: Lost = ""  # whether the lost take was the last one that max_takes allows
     when: tuple[Any, ...] = ()  # conditions, as those of a Transition; for the mode key
+    unread: bool = False  # whether a deletion returns the value `left` in place of the row; for the mode key
 
 
 class Window(NamedTuple):
@@ -110,6 +111,15 @@ class Change:
     update: tuple[str, ...] = ()
 
 
+class Known(NamedTuple):
+    """A put of one task whose row the caller has, so that nothing need be read back."""
+
+    sql: str  # of the put, which returns nothing
+    # Makes the row of the values and of the columns: of the type of each, and whether one left out is NULL. It is None
+    # if the database may change a value, and has None for a key that the database makes.
+    row: Callable[[Row, Mapping[str, tuple[str, bool]]], list[Any] | None]
+
+
 class Charge(NamedTuple):
     """What a take charges for one task, in its transaction. It gets none if `sql` changes no row."""
 
@@ -140,6 +150,8 @@ class Statement:
     charge_each: str = ""  # charges each row that `sql` returned, by its key
     back: str = ""  # reads the locked rows again; without it the statement returns the rows as `lock` read them
     within: Statement | None = None  # what runs in its place in the application's transaction
+    known: Known | None = None  # what may run in its place, of one task
+    unread: bool = False  # it returns no row, but the value `left` if it has deleted one
 
     @property
     def parts(self) -> list[tuple[str, str]]:

@@ -199,6 +199,13 @@ class PipelineDriver(Driver, Protocol):
         """
 
 
+class CountingDriver(Driver, Protocol):
+    """A driver of MariaDB and MySQL."""
+
+    def inserted(self, cursor: Any) -> tuple[int, int]:
+        """Return what `Connection.insert` returns."""
+
+
 class ServerDriver(Driver, Protocol):
     """A driver of a server. Its methods do not apply to a database file."""
 
@@ -292,6 +299,12 @@ class Connection(Protocol):
 
     def change(self, sql: str, values: Sequence[Any] = ()) -> int:
         """Run one statement without rows and return how many rows it changed. Raises as `Store.execute`."""
+
+    def insert(self, sql: str, values: Sequence[Any]) -> tuple[int, int]:
+        """Run one INSERT of a row. Return the key that the database has made, and the number of warnings.
+
+        Only MariaDB and MySQL tell these. Raises as `Store.execute`.
+        """
 
     def atomically(self, values: dict[str, Any], work: Callable[[Any, dict[str, Any]], R]) -> R:
         """Return `work(self, values)`, run as one transaction; within another one as `open_block` says.

@@ -177,6 +177,17 @@ class Tasks(Generic[T]):
         except BadValue:
             return list(map(self.returned, rows))
 
+    def row_of(self, task: object, fields: Mapping[str, Any]) -> Row | None:
+        """Return the row of a task as the caller has it, with fields that have these values; None if it lacks any."""
+        data = self.store.data(task)
+        if data is None or not all(field.reads_sent for field in self.table.fields):
+            return None
+        try:
+            values = [(field, data[field.name]) for field in self.table.fields]
+            return [fields[f.name] if f.name in fields else self._converted(f, value) for f, value in values]
+        except (KeyError, BadType, BadValue):
+            return None
+
     def in_role(self, task: T, role: str) -> Any:
         """Return a returned task's value in a role; None if the role is not mapped."""
         field = self.table.roles.get(role)

@@ -187,6 +187,9 @@ class Pymysql(BaseDriver):
             return []
         return self.rows(made)
 
+    def inserted(self, cursor: Any) -> tuple[int, int]:
+        return int(cursor.lastrowid), int(cursor._result.warning_count)
+
     def rows(self, cursor: Any) -> list[Row]:
         found = self._results(cursor)
         return found[0] if found else []

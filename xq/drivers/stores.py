@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 from weakref import ref
 
-from xq.core.connections import Address, Driver, OpenBlock, OrmHooks, PipelineDriver, Sent, Unit
+from xq.core.connections import Address, CountingDriver, Driver, OpenBlock, OrmHooks, PipelineDriver, Sent, Unit
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.kinds import REFUSALS, ErrorKind, Field, R, Row, S
 from xq.core.tokens import TOKEN_ATTRIBUTE
@@ -185,6 +185,14 @@ class Connection:
         except BaseException as error:
             self.store.failed(error)
 
+    def insert(self, sql: str, values: Sequence[Any]) -> tuple[int, int]:
+        try:
+            made = self.cursor()
+            self.driver.execute(made, sql, values)
+            return cast(CountingDriver, self.driver).inserted(made)
+        except BaseException as error:
+            self.store.failed(error)
+
     def _control(self, sql: str) -> None:
         """Begin or end a transaction."""
         try:
@@ -303,6 +311,14 @@ class FileConnection(Connection):
             self.store.failed(error)
         self.idle = cursor
         return rows
+
+    def insert(self, sql: str, values: Sequence[Any]) -> tuple[int, int]:
+        try:
+            made = self.cursor()
+            self.driver.execute(made, sql, values)
+            return cast(CountingDriver, self.driver).inserted(made)
+        except BaseException as error:
+            self.store.failed(error)
 
     def _control(self, sql: str) -> None:
         self.execute(sql)

@@ -26,6 +26,8 @@ class TaskMoves(ABC):
     def __init__(self, terms: Rows) -> None:
         self.terms = terms
 
+    deletes_unread = False  # whether a deletion that returns no row is faster
+
     @cached_property
     def has_dirty_heads(self) -> bool:
         """Whether heads may be dirty, so that a take must refresh them to find all tasks."""

@@ -222,6 +222,9 @@ class Asyncmy(_Adapted, Pymysql):
         while cursor.description is None and cursor._cursor._result.has_next:
             cursor.nextset()
 
+    def inserted(self, cursor: Any) -> tuple[int, int]:
+        return super().inserted(cursor._cursor)
+
 
 class Asyncpg(_Adapted, Psycopg):
     """asyncpg, given values of the types that psycopg would say."""

@@ -124,6 +124,8 @@ class InnodbLanguage(ServerLanguage):
     whole = Form("CAST({} AS SIGNED)")
     number_alone, text_alone = Form("0 + {}"), Form("CONCAT({})")
     quotes = "`"
+    assigning_is_deprecated = False  # whether the server warns of := within an expression
+    misread = ""  # characters in names that the server shows wrong in the text of a trigger
     takes_in_block = True
     hint = Form(" FORCE INDEX ({})")
     forever = FOREVER  # there is no infinity

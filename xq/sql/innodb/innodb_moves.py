@@ -8,11 +8,12 @@ from functools import cached_property
 from typing import Any, Final
 
 from xq.core.acting import PART
-from xq.core.compile import Change, Selector, Statement
+from xq.core.compile import Change, Known, Selector, Statement
 from xq.core.connections import Connection, Run
 from xq.core.kinds import Row, Values
 from xq.core.machine import Guard
 from xq.sql.innodb.innodb_language import InnodbTerms
+from xq.sql.innodb.known import Columns, row_of, unread
 from xq.sql.named import filled
 from xq.sql.server import ServerMoves
 from xq.sql.terms import UNIQUE
@@ -31,6 +32,11 @@ class InnodbMoves(ServerMoves):
     """
 
     terms: InnodbTerms
+    deletes_unread = True
+
+    @cached_property
+    def _columns(self) -> Columns:
+        return {}
 
     @cached_property
     def may_pass_by(self) -> bool:
@@ -105,6 +111,12 @@ class InnodbMoves(ServerMoves):
     def listing(self, rows: Selector) -> str:
         return self._locked(rows, ", ".join(self._keys_of_table))
 
+    def insert(self, change: Change, names: Sequence[str], count: int, guarded: bool = True) -> Statement:
+        made = super().insert(change, names, count, guarded)
+        row = row_of(self.terms, change, names) if count == 1 and not made.admitted else None
+        alone = made.sql.removesuffix(self.returned("", self.terms.columns))
+        return replace(made, known=Known(alone, row)) if row else made
+
     def update(self, rows: Selector, change: Change) -> Statement:
         table, names = self.terms.table_in_schema, self.brings(change)
         if rows.mode == "all":  # the caller needs no rows back
@@ -134,6 +146,8 @@ class InnodbMoves(ServerMoves):
             some, returned = "1" if rows.mode == "key" else ":many", ", ".join(self.last(change))
             deleted = f"DELETE FROM {table} WHERE {fenced} AND {self.terms.sets_context} {in_order} {some}"
             deleted = self.terms.within_a_second(deleted) if rows.briefly else deleted
+            if rows.unread:
+                return Statement(deleted, names=names, unread=True)
             return Statement(self.returned(deleted, returned), names=names)
         deleted = f"DELETE FROM {table} WHERE :chosen AND {self.terms.sets_context} {in_order} :many"
         columns = ", ".join([*self.last(change, f"{self.terms.table}."), *self._keys_of_table])
@@ -143,9 +157,17 @@ class InnodbMoves(ServerMoves):
     def _keys_of_table(self) -> list[str]:
         return [f"{self.terms.table}.{key}" for key in self.terms.keys]
 
+    def run_one(self, statement: Statement, width: int) -> Run:
+        """Return a function that runs a statement that locks nothing beforehand."""
+        return super().run_alone(statement, width)
+
     def run_alone(self, statement: Statement, width: int = 0) -> Run:
+        if statement.unread:
+            text, values_of = self.terms.filled(statement.sql)
+            return lambda connection, values: [values["left"]] * connection.change(text, values_of(values))
         if not statement.lock:
-            return super().run_alone(statement, width)
+            read = self.run_one(statement, width)
+            return unread(self.terms, self._columns, statement, width, read) if statement.known else read
         if statement.within:
             alone, within = map(self.run_alone, (replace(statement, within=None), statement.within))
 

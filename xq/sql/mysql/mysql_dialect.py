@@ -43,6 +43,8 @@ class MysqlLanguage(InnodbLanguage):
 
     database = "mysql"
     product = "MySQL"
+    misread = "`"
+    assigning_is_deprecated = True
     collation = "utf8mb4_0900_bin"
     differ = Form("NOT (CAST({} AS BINARY) <=> CAST({} AS BINARY))")
     new_value = Form("VALUES({})")
@@ -203,6 +205,12 @@ class MysqlMoves(InnodbMoves):
     def delete(self, rows: Selector, change: Change) -> Statement:
         if rows.mode not in ("key", "keys"):
             return super().delete(rows, change)
+        if rows.unread:
+            deleted, terms = super().delete(rows._replace(briefly=False), change), self.terms
+            same = " AND ".join(f"{key} = xq_c{i}" for i, key in enumerate(self._keys_of_table))
+            found = self._locked(rows, ", ".join(f"{key} AS xq_c{i}" for i, key in enumerate(terms.keys)))
+            sql = f"DELETE {terms.table} FROM ({found}) AS xq_c JOIN {terms.table_in_schema} ON {same}"
+            return replace(deleted, sql=f"{sql} WHERE {terms.sets_context}") if rows.briefly else deleted
         deleted = super().delete(rows._replace(briefly=False), change)
         locked = self._locked(rows, ", ".join(self.last(change)))
         return replace(deleted, sql=self.terms.block(f"{locked}; {deleted.sql}"))
@@ -222,9 +230,9 @@ class MysqlMoves(InnodbMoves):
             )
         return found
 
-    def run_alone(self, statement: Statement, width: int = 0) -> Run:
-        if statement.lock or SEVERAL not in statement.sql:
-            return super().run_alone(statement, width)
+    def run_one(self, statement: Statement, width: int) -> Run:
+        if SEVERAL not in statement.sql:
+            return super().run_one(statement, width)
         within, alone = (
             self.terms.query(sql, statement.names, width)
             for sql in (statement.sql, self.terms.as_transaction(statement.sql))
