@@ -249,7 +249,12 @@ class MariaFloor(Floor):
             raise LookupError(tasks)
 
 
-FLOORS: Mapping[str, type[Floor]] = {"sqlite": SqliteFloor, "postgres": PostgresFloor, "mariadb": MariaFloor}
+FLOORS: Mapping[str, type[Floor]] = {
+    "sqlite": SqliteFloor,
+    "postgres": PostgresFloor,
+    "mariadb": MariaFloor,
+    "mysql": MariaFloor,
+}
 
 
 def floor(place: Place, made: bool = False) -> Floor:

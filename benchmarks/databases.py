@@ -184,6 +184,15 @@ class MariaDB(Database):
                 time.sleep(0.01)
 
 
+@dataclass(frozen=True)
+class MySQL(MariaDB):
+    engine = "mysql"
+
+    def numbers(self, n: int) -> str:
+        ordinals = "COLUMNS (seq FOR ORDINALITY)"
+        return f"JSON_TABLE(CONCAT('[0', REPEAT(',0', {n} - 1), ']'), '$[*]' {ordinals}) AS numbers"
+
+
 def on_server(engine: str, where: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """An entry of Django's setting DATABASES."""
     url = urlsplit(where)
@@ -196,9 +205,11 @@ def software(db: pw.Database) -> str:
     """The database, if it is on a server its driver too, with their versions."""
     if isinstance(db, pw.SqliteDatabase):
         return f"SQLite {sqlite3.sqlite_version}"
-    title, driver = ("PostgreSQL", "psycopg") if isinstance(db, pw.PostgresqlDatabase) else ("MariaDB", "pymysql")
     with db.connection_context():
         ((told,),) = db.execute_sql("SELECT version()").fetchall()
+    title, driver = "MariaDB" if "MariaDB" in told else "MySQL", "pymysql"
+    if isinstance(db, pw.PostgresqlDatabase):
+        title, driver = "PostgreSQL", "psycopg"
     return f"{title} {re.search('[0-9.]+', told)[0]}, {driver} {version(driver)}"  # type: ignore[index]
 
 
@@ -301,8 +312,19 @@ class MariaServer(OnServer):
     settings = {"innodb_buffer_pool_size": "1G", "innodb_log_file_size": "1G"}
 
     def new(self, name: str, durable: bool = False) -> Database:
-        self.server.run(f"SET GLOBAL {self.commits[durable]}")  # it has no such setting for one connection
+        # It has no such setting for one connection.
+        self.server.run("SET " + ", ".join(f"GLOBAL {each}" for each in self.commits[durable].split(", ")))
         return super().new(name, durable)
 
 
-HOMES: dict[str, type[Home]] = {home.engine: home for home in (Files, PostgresServer, MariaServer)}
+class MySQLServer(MariaServer):
+    engine, title = "mysql", "MySQL"
+    commits = {
+        False: "innodb_flush_log_at_trx_commit=2, sync_binlog=0",
+        True: "innodb_flush_log_at_trx_commit=1, sync_binlog=1",
+    }
+    kind, database = servers.MySQL, MySQL
+    settings = {"innodb_buffer_pool_size": "1G", "innodb_redo_log_capacity": "1G"}
+
+
+HOMES: dict[str, type[Home]] = {home.engine: home for home in (Files, PostgresServer, MariaServer, MySQLServer)}

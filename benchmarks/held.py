@@ -19,7 +19,7 @@ CYCLES = 20  # of one contestant, before it is the next one's turn
 READS: Mapping[str, tuple[str, ...]] = {  # what makes a transaction keep its snapshot
     "sqlite": ("BEGIN",),
     "postgres": ("BEGIN ISOLATION LEVEL REPEATABLE READ",),
-    "mariadb": ("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "BEGIN"),
+    **dict.fromkeys(("mariadb", "mysql"), ("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "BEGIN")),
 }
 BUSY = "autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0"
 XQ = partial(Xq, roles=("owner", "runat"), features={"ttr": 60})

@@ -21,7 +21,10 @@ from benchmarks.databases import HOMES, Database
 from benchmarks.measure import percentile
 
 STATES = "'draft', 'draft', 'draft', 'paid', 'draft', 'shipped'"
-COLUMNS = {"postgres": "id bigserial PRIMARY KEY", "mariadb": "id BIGINT AUTO_INCREMENT PRIMARY KEY"}
+COLUMNS = {
+    "postgres": "id bigserial PRIMARY KEY",
+    **dict.fromkeys(("mariadb", "mysql"), "id BIGINT AUTO_INCREMENT PRIMARY KEY"),
+}
 WRITES = (
     "INSERT INTO orders (customer, state) VALUES ('new', 'paid')",
     "UPDATE orders SET state = 'shipped' WHERE id = {}",

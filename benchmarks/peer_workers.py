@@ -237,6 +237,7 @@ PEERS: Mapping[str, Mapping[str, Work]] = {
     "sqlite": {"huey": huey, "django-tasks-db": django_tasks_db, "django-q2": django_q2},
     "postgres": {"procrastinate": procrastinate, "pgqueuer": pgqueuer, "awa": awa},
     "mariadb": {},
+    "mysql": {},
 }
 DISTRIBUTIONS = {"xq": "xq-tables", "awa": "awa-pg"}  # those of the others have their names
 REMARKS = {

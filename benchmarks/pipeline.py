@@ -32,7 +32,7 @@ from benchmarks.report import Effort, Section, Table
 MEMORY = "1g"  # of the Java process: Spark's default
 LOADED = 1_000  # rows of one INSERT
 ON: Mapping[str, type[Database]] = {
-    kind.engine: kind for kind in (databases.Sqlite, databases.Postgres, databases.MariaDB)
+    kind.engine: kind for kind in (databases.Sqlite, databases.Postgres, databases.MariaDB, databases.MySQL)
 }
 
 
@@ -92,7 +92,7 @@ def _tasks(left: day.Left) -> Iterator[tuple[Any, ...]]:
 def load(place: Database, into: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """The database's own bulk load."""
     rows = iter(rows)
-    quote = "`" if place.engine == "mariadb" else '"'
+    quote = "`" if place.engine in ("mariadb", "mysql") else '"'
     names = ", ".join(f"{quote}{column}{quote}" for column in columns)
     with closing(place.connect()) as connection, closing(connection.cursor()) as cursor:
         if place.engine == "postgres":

@@ -56,9 +56,10 @@ HEADER = """\
 this page: each replaces its own tables. Every table names its machine, date and command. A ratio compares with *the
 floor*: hand-written SQL through the same driver on the same database in the same run, on a table with one index and
 nothing else (`Floor` in [contestants.py](contestants.py)). Each contestant has its own database. A commit does not
-wait for the disk unless a section says so. SQLite runs in WAL mode with `synchronous=NORMAL`, and MariaDB with
-`innodb_flush_log_at_trx_commit=2`: commits survive the death of every process, but the last ones not a power cut.
-PostgreSQL runs with `synchronous_commit=off`, where the last commits do not survive the server's death either.
+wait for the disk unless a section says so. SQLite runs in WAL mode with `synchronous=NORMAL`, MariaDB with
+`innodb_flush_log_at_trx_commit=2`, and MySQL with `sync_binlog=0` as well, for the binary log that it has by default:
+commits survive the death of every process, but the last ones not a power cut. PostgreSQL runs with
+`synchronous_commit=off`, where the last commits do not survive the server's death either.
 Servers listen on loopback TCP with their default settings, but for those that a table names. The contestants run in
 turn, in an order that each repetition shuffles. Two numbers with a slash are the best and the median of the
 repetitions; a rate beside them is the median. If the floor's best and median differ much, other work kept the machine

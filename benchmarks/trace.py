@@ -59,7 +59,7 @@ def sending(counter: Counter, call: Callable[[], Any]) -> tuple[Any, Trips]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make trace", description=__doc__)
-    parser.add_argument("databases", nargs="*", help="sqlite, postgres, mariadb; all if none is named")
+    parser.add_argument("databases", nargs="*", help="sqlite, postgres, mariadb, mysql; all if none is named")
     parser.add_argument("--summary", action="store_true", help="only how many calls, and how deep")
     parser.add_argument("--sql", action="store_true", help="what they send: statements/round trips/transactions")
     parser.add_argument("--walks", action="store_true", help="functions and files, on Peewee and on Django")

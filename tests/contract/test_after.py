@@ -14,7 +14,7 @@ from tests.steps import next_release
 from tests.support.console import visitor
 from xq import serve
 
-mariadb = fresh(["mariadb"])
+mariadb = fresh(["mariadb", "mysql"])
 FEATURES = {"after": True, "delayed": True, "buried": True}
 KEEPS = {**FEATURES, "keep": True}
 ROLES = ("runat", "priority", "attempts")

@@ -203,7 +203,7 @@ def test_the_event_loop_goes_on_while_another_connection_writes(make_live):
     assert Task.xq.count() == 3
 
 
-@pytest.mark.parametrize("shared_db", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("shared_db", ["mariadb", "mysql"], indirect=True)
 def test_a_deadlock_in_a_turn_takes_no_call_back_that_has_returned(make_live):
     Task, wrote, crosses = make_live({"keep": True, "buried": True}), threading.Event(), threading.Event()
     Task.xq.put_many(tasks(200))

@@ -27,8 +27,8 @@ from tests.steps import (
     waiter,
 )
 
-server_db = fresh(["postgres", "mariadb"])
-mariadb_db = fresh(["mariadb"])
+server_db = fresh(["postgres", "mariadb", "mysql"])
+mariadb_db = fresh(["mariadb", "mysql"])
 GROUPS = {"groups": True, "buried": True}
 REPORT = {"name": "report"}
 

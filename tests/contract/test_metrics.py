@@ -149,7 +149,7 @@ def test_each_transition_is_counted_once_also_of_a_queue_that_was_installed_anew
     assert durations(metrics) == (28, 28)
 
 
-@pytest.mark.parametrize("db", ["postgres", "mariadb"], indirect=True)
+@pytest.mark.parametrize("db", ["postgres", "mariadb", "mysql"], indirect=True)
 def test_a_transaction_that_commits_after_others_with_greater_ids_is_counted_once(make):
     Task = make(HISTORY)
     metrics = of(Task)
@@ -188,7 +188,7 @@ def test_a_server_that_is_away_is_one_line_of_the_log_for_all_its_queues_and_scr
 
 
 @pytest.mark.of_peewee("on SQLAlchemy's models the thread has a connection, and reads by it")
-@pytest.mark.parametrize("db", ["postgres", "mariadb"], indirect=True)
+@pytest.mark.parametrize("db", ["postgres", "mariadb", "mysql"], indirect=True)
 def test_a_database_that_does_not_answer_is_down_and_the_others_are_read(make, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("xq.metrics.PATIENCE", 0.5)
     Task, other = make(FULL), type(make)(pw.SqliteDatabase(tmp_path / "app.db"))

@@ -567,7 +567,7 @@ def test_with_the_settings_end_the_sessions_and_the_thread_of_the_database_befor
     assert not maintenance.thread.is_alive()
 
 
-@pytest.mark.parametrize("django_db", ["postgres", "mariadb"], indirect=True)
+@pytest.mark.parametrize("django_db", ["postgres", "mariadb", "mysql"], indirect=True)
 def test_a_connection_that_was_lost_is_made_anew(make_live, django_db):
     Task = make_live(FEATURES)
     Task.put({"name": "a"})
@@ -579,7 +579,7 @@ def test_a_connection_that_was_lost_is_made_anew(make_live, django_db):
     assert Task.take().name == "a"
 
 
-@pytest.mark.parametrize("django_db", ["postgres", "mariadb"], indirect=True)
+@pytest.mark.parametrize("django_db", ["postgres", "mariadb", "mysql"], indirect=True)
 def test_the_session_connection_is_made_by_the_backend_of_the_application(make, monkeypatch):
     kind = type(connections["default"])
     given = kind.get_connection_params

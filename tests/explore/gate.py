@@ -43,6 +43,7 @@ KINDS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "sqlite": {"kill": ("before", "after"), "busy": ("before",), "io": ("before",)},
     "postgres": ON_SERVERS,
     "mariadb": ON_SERVERS,
+    "mysql": ON_SERVERS,
 }
 # The statements that may wait for row locks on a server, but for those single ones by which a process registers.
 WAITS = re.compile(

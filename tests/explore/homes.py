@@ -38,7 +38,7 @@ def nothing(world: World) -> None:
 CONNECTS: Mapping[str, Callable[..., pw.Database]] = {
     "sqlite": partial(pw.SqliteDatabase, timeout=1),
     "postgres": partial(pw.PostgresqlDatabase, prefer_psycopg3=True),
-    "mariadb": partial(pw.MySQLDatabase, ssl_disabled=True),
+    **dict.fromkeys(("mariadb", "mysql"), partial(pw.MySQLDatabase, ssl_disabled=True)),
 }
 
 
@@ -190,7 +190,10 @@ class OnServer(Home):
     # The other connections to the database: a server detects the end of a process late.
     OTHERS: ClassVar[Mapping[str, str]] = {
         "postgres": "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
-        "mariadb": "SELECT 1 FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
+        **dict.fromkeys(
+            ("mariadb", "mysql"),
+            "SELECT 1 FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
+        ),
     }
 
     def __init__(self, engine: str, zygote: Zygote, folder: Path) -> None:

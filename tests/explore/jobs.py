@@ -92,8 +92,8 @@ def recover(address: Address, name: str, ledger: str) -> dict[str, Any]:
     world = opened(address, call, ledger, call.then)
     world.clock.now = START + LATER
     call.recovers(world)
-    # On MariaDB what an end sets off may follow in a transaction of its own.
-    is_one = not isinstance(call, Life) and call.between is None and world.engine != "mariadb"
+    # On MariaDB and MySQL what an end sets off may follow in a transaction of its own.
+    is_one = not isinstance(call, Life) and call.between is None and world.engine not in ("mariadb", "mysql")
     return work_off(world, ledger, is_one)
 
 

@@ -24,7 +24,7 @@ from tests.sqlalchemy.maker import engine_of, mapped
 from xq.adapters import django, sqlalchemy
 
 Begun = AbstractContextManager[tuple[Any, Callable[[], object], dict[str, Any]]]
-DRIVERS = {"sqlite": "aiosqlite", "postgres": "psycopg", "mariadb": "asyncmy"}
+DRIVERS = {"sqlite": "aiosqlite", "postgres": "psycopg", "mariadb": "asyncmy", "mysql": "asyncmy"}
 
 
 def given(w: World, act: str) -> Any:
@@ -67,7 +67,7 @@ def on_django(w: World) -> DjangoDatabase:
     """Let Django's alias "default" be the world's database."""
     where: dict[str, Any] = {name.upper(): str(w.db.connect_params.get(name, "")) for name in ("host", "port", "user")}
     where |= {"ENGINE": f"django.db.backends.{ENGINES[w.engine]}", "NAME": w.db.database}
-    where["OPTIONS"] = {"ssl_disabled": True} if w.engine == "mariadb" else {}
+    where["OPTIONS"] = {"ssl_disabled": True} if w.engine in ("mariadb", "mysql") else {}
     forget_connections()
     connections.settings["default"].update(connections.configure_settings({"default": where})["default"])
     return DjangoDatabase(w.engine, where)

@@ -42,6 +42,7 @@ take reaps orphaned|reaps reaps orphaned"""
 WHERE = [
     ("postgres", "read-committed commit"),
     ("mariadb", "repeatable-read commit"),
+    ("mysql", "repeatable-read commit"),
     ("postgres", "read-committed rollback"),
     ("sqlite", "serializable commit"),
     ("postgres", "serializable late"),

@@ -221,11 +221,12 @@ def test_a_worker_whose_take_of_a_slot_was_not_answered_does_not_wait_for_itself
 
 # connections that the server kills
 
-OF_WORKER = {"postgres": "usename = 'worker'", "mariadb": "user = 'worker'"}
+OF_WORKER = {"postgres": "usename = 'worker'", "mariadb": "user = 'worker'", "mysql": "user = 'worker'"}
 LINKS = {  # that prove that processes live
     "postgres": "pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')",
     "mariadb": "id IN (SELECT IS_USED_LOCK(CONCAT('xq.', process)) FROM {name}.xq_alive)",
 }
+LINKS["mysql"] = LINKS["mariadb"]
 
 
 def ends_connections(place: Place, which: str = "{worker}") -> None:
@@ -235,8 +236,7 @@ def ends_connections(place: Place, which: str = "{worker}") -> None:
             "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND {}",
             "SELECT pg_terminate_backend({})",
         ),
-        "mariadb": ("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND {}", "KILL {}"),
-    }[place.kind]
+    }.get(place.kind, ("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND {}", "KILL {}"))
     link = LINKS[place.kind].format(name=place.name)
     look = look.format(which.format(link=link, worker=OF_WORKER[place.kind]))
     with place.server.administrator(place.name) as execute:
@@ -328,8 +328,7 @@ def test_who_cannot_prove_any_more_that_it_lives_takes_nothing(place):
     Task = live(place.as_worker())(FEATURES, roles=ROLES)
     lock, unlock = {
         "postgres": ("ALTER ROLE worker NOLOGIN", "ALTER ROLE worker LOGIN"),
-        "mariadb": ("ALTER USER worker ACCOUNT LOCK", "ALTER USER worker ACCOUNT UNLOCK"),
-    }[place.kind]
+    }.get(place.kind, ("ALTER USER worker ACCOUNT LOCK", "ALTER USER worker ACCOUNT UNLOCK"))
     Task.take()
     place.server.run(lock)
     try:

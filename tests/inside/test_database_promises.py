@@ -126,6 +126,11 @@ IDLE = {  # what ends idle sessions after a second, and how to see that all but 
         "SELECT 1 FROM information_schema.processlist WHERE user = 'xq' AND command = 'Sleep' AND time_ms > 2000",
         "SET GLOBAL wait_timeout = DEFAULT",
     ),
+    "mysql": (
+        "SET GLOBAL wait_timeout = 1",
+        "SELECT 1 FROM information_schema.processlist WHERE user = 'xq' AND command = 'Sleep' AND time > 2",
+        "SET GLOBAL wait_timeout = DEFAULT",
+    ),
 }
 
 
@@ -151,6 +156,7 @@ def test_an_idle_process_keeps_its_task_where_the_server_ends_idle_sessions(kind
 CRASHES: list[tuple[str, str, dict[str, Any]]] = [
     ("postgres", "killed", {"synchronous_commit": "off", "wal_writer_delay": "10s"}),
     ("mariadb", "immediate", {"innodb_flush_log_at_trx_commit": 0}),
+    ("mysql", "immediate", {"innodb_flush_log_at_trx_commit": 0}),
 ]
 
 

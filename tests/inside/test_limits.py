@@ -118,7 +118,7 @@ def own_address() -> str:
 @pytest.mark.parametrize("kind", SERVERS)
 def test_doctor_names_what_an_applications_connection_to_another_machine_lacks_and_check_notes_it(kind, capsys):
     with database_on(SERVERS[kind]) as (server, name), Proxy(server.host, server.port, own_address()) as proxy:
-        lacks = "read_timeout" if kind == "mariadb" else "tcp_user_timeout"
+        lacks = "tcp_user_timeout" if kind == "postgres" else "read_timeout"
 
         def told(db: pw.Database) -> list[str]:
             with closing(db):
@@ -133,7 +133,7 @@ def test_doctor_names_what_an_applications_connection_to_another_machine_lacks_a
         assert told(server.peewee(name, **there, **{lacks: 5}, connect_timeout=3)) != [what]
         url = f"{server.SCHEME}://{server.USER}@{proxy.host}:{proxy.port}/{name}"
         with closing(urls.database(url)) as db:
-            driver = DRIVERS["innodb" if kind == "mariadb" else kind]
+            driver = DRIVERS["postgres" if kind == "postgres" else "innodb"]
             assert is_remote(driver.fileno(db.connection()))
             assert not driver.lacks(db.connection())
         with pytest.raises(SystemExit) as ended:

@@ -286,6 +286,7 @@ KINDS = {
     "sqlite": ("", "INTEGER PRIMARY KEY", "REAL"),
     "postgres": ("postgresql", "SERIAL PRIMARY KEY", "DOUBLE PRECISION"),
     "mariadb": ("mariadb", "INTEGER AUTO_INCREMENT PRIMARY KEY", "DOUBLE PRECISION"),
+    "mysql": ("mysql", "INTEGER AUTO_INCREMENT PRIMARY KEY", "DOUBLE PRECISION"),
 }
 
 

@@ -87,7 +87,7 @@ def test_an_example_runs_and_prints_its_output(name, tmp_path):
     check(name, tmp_path)
 
 
-@pytest.mark.parametrize(("kind", "scheme"), [("postgres", "psycopg3"), ("mariadb", "mysql")])
+@pytest.mark.parametrize(("kind", "scheme"), [("postgres", "psycopg3"), ("mariadb", "mysql"), ("mysql", "mysql")])
 def test_effects_happen_exactly_once_on_a_server(kind, scheme, tmp_path):
     with database_on(SERVERS[kind]) as (server, name):
         url = server.url(name)

@@ -32,6 +32,7 @@ on_each_driver = pytest.mark.parametrize(
         ("postgres", "asyncpg"),
         ("postgres", "psycopg"),
         ("mariadb", "asyncmy"),
+        ("mysql", "asyncmy"),
     ],
     indirect=["shared_db"],
 )
@@ -456,7 +457,7 @@ SET = {"asyncpg": APART, "psycopg": APART, "asyncmy": ("SET max_sort_length = 77
 
 @pytest.mark.parametrize(
     ("shared_db", "driver"),
-    [("postgres", "asyncpg"), ("postgres", "psycopg"), ("mariadb", "asyncmy")],
+    [("postgres", "asyncpg"), ("postgres", "psycopg"), ("mariadb", "asyncmy"), ("mysql", "asyncmy")],
     indirect=["shared_db"],
 )
 @pytest.mark.parametrize("commits", [False, True])

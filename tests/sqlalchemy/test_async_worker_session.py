@@ -105,7 +105,7 @@ def test_an_error_rolls_all_back(shop):
     assert (runs(shop), shop.paid()) == ("BD", [2])
 
 
-@pytest.mark.parametrize("shared_db", ["postgres", "mariadb"], indirect=True)
+@pytest.mark.parametrize("shared_db", ["postgres", "mariadb", "mysql"], indirect=True)
 def test_a_conflict_with_another_transaction_is_no_attempt(shop, shared_db):
     tried = list[int]()
 

@@ -22,7 +22,7 @@ from tests.support.walks import functions, walks
 from tests.timing import in_sequence
 from xq.adapters.sqlalchemy import upgrade
 
-db, file = fresh(["sqlite", "postgres", "mariadb"]), fresh(["sqlite"])
+db, file = fresh(["sqlite", "postgres", "mariadb", "mysql"]), fresh(["sqlite"])
 
 
 def engine(db, **options):

@@ -17,7 +17,7 @@ from tests.sqlalchemy.test_unit_of_work import Desk
 CONNECTION = {"postgresql": "pg_backend_pid()", "mysql": "connection_id()"}
 CLOSE = {"postgresql": "SELECT pg_terminate_backend({})", "mysql": "KILL {}"}
 
-server_db = fresh(["postgres", "mariadb"])
+server_db = fresh(["postgres", "mariadb", "mysql"])
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_two_phases_are_refused(server_shop):
         server_shop.orders.put({}, on=session)
 
 
-@pytest.mark.parametrize("server_db", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("server_db", ["mariadb", "mysql"], indirect=True)
 def test_a_transaction_that_a_deadlock_has_undone_is_no_success(server_shop):
     shop, tried = server_shop, list[int]()
 

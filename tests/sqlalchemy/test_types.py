@@ -23,7 +23,7 @@ from tests.support.life import end_threads
 from xq.adapters.sqlalchemy import upgrade
 from xq.testing import Clock
 
-db = fresh(["sqlite", "postgres", "mariadb"])
+db = fresh(["sqlite", "postgres", "mariadb", "mysql"])
 FEATURES = {"keep": True, "buried": True}
 
 

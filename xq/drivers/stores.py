@@ -312,14 +312,6 @@ class FileConnection(Connection):
         self.idle = cursor
         return rows
 
-    def insert(self, sql: str, values: Sequence[Any]) -> tuple[int, int]:
-        try:
-            made = self.cursor()
-            self.driver.execute(made, sql, values)
-            return cast(CountingDriver, self.driver).inserted(made)
-        except BaseException as error:
-            self.store.failed(error)
-
     def _control(self, sql: str) -> None:
         self.execute(sql)
 

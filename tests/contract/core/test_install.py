@@ -222,18 +222,21 @@ def test_the_ddl_refuses_what_install_refuses(make):
 
 
 @pytest.mark.parametrize(("mode", "odd"), [("", "\\"), ("NO_BACKSLASH_ESCAPES", "'"), ("ANSI_QUOTES", '"')])
-@pytest.mark.parametrize("kind", ["mariadb"])
-def test_the_ddl_of_mariadb_is_run_by_its_client_whatever_the_quotes_of_a_session_are(kind, mode, odd):
+@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
+def test_the_ddl_of_mariadb_and_mysql_is_run_by_the_client_whatever_the_quotes_of_a_session_are(kind, mode, odd):
     with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name)) as db:
         make = Maker(db, Clock())
         options = {"statuses": {"R": f"it{odd};", "T": odd, "D": f"{odd}'"}, "tube_stats": [f"%_;'{odd}"]}
-        model = make.model(job=pw.TextField(null=True, column_name='"; `\\" größe'), table_name=f"it;{odd} x")
+        model = make.model(
+            job=pw.TextField(null=True, column_name=f'"; {"`" * (kind == "mariadb")}\\" größe'),
+            table_name=f"it;{odd} x",
+        )
         db.create_tables([model])
         roles = {"status": "status", "tube": "tube", "unique": "job"}
         Task = upgraded(make, model, {"history": 60, "keep": True, "unique": True}, roles, **options)
         sql_mode = f"SET SESSION sql_mode = CONCAT(@@sql_mode, ',{mode}')"
         where = [f"--host={server.host}", f"--port={server.port}", f"--user={server.USER}", "--protocol=tcp"]
-        command = [server.program("mariadb", "mysql"), "--no-defaults", *where, "--skip-ssl", name]
+        command = [SERVERS["mariadb"].program("mariadb", "mysql"), "--no-defaults", *where, "--skip-ssl", name]
         command.append("--default-character-set=utf8mb4")
         subprocess.run(command, input=f"{sql_mode};\n{Task.xq.ddl()}", check=True, text=True)
         db.close()

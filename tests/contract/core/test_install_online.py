@@ -220,7 +220,7 @@ def test_an_old_snapshot_for_which_an_index_waits_is_named(kind, at_each_step):
         assert "build the index" in named[0]
 
 
-@pytest.mark.parametrize("kind", ["mariadb"])
+@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
 def test_a_fulltext_index_is_named_as_the_reason_against_online(kind):
     with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name)) as db:
         Orders = orders(db)

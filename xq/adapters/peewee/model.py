@@ -308,11 +308,8 @@ def _to_database(field: pw.Field[Any]) -> Callable[[Any], Any]:
         converted = convert(value)
         if type(converted) in PLAIN:
             return converted
-        if isinstance(converted, pw.Cast) and converted is not value:  # by a JSONField
-            raise BadValue(
-                f"Peewee writes {field.name!r} for MySQL, which MariaDB does not understand: "
-                "give the database mariadb=True, as in MySQLDatabase(.., mariadb=True)"
-            )
+        if isinstance(converted, pw.Cast) and converted is not value:  # a JSONField's for MySQL: MariaDB takes its text
+            converted = converted.node
         if single and isinstance(converted, (list, tuple, set, frozenset, dict)):
             # Some drivers would expand a collection into SQL that is valid in its place.
             raise BadType(f"{field.name!r} holds one value, not {shown(value)}")

@@ -83,6 +83,7 @@ class Lent(Connection):
 
     execute = _lending(Connection.execute)
     change = _lending(Connection.change)
+    insert = _lending(Connection.insert)
     atomically = _lending(Connection.atomically)
     as_one = _lending(Connection.as_one)
     admitted = _lending(Connection.admitted)
