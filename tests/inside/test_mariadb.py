@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +15,7 @@ import pytest
 import xq
 from tests.conftest import SERVERS, Maker, database_on, live
 from tests.factories import task
-from tests.servers import MariaDB
+from tests.servers import MariaDB, MySQL
 from tests.steps import (
     STUCK,
     Work,
@@ -299,8 +300,9 @@ def test_a_take_looks_again_for_a_task_whose_row_a_take_of_other_tubes_locks_in_
     assert taken.id == put.id
 
 
-def test_a_user_who_may_create_no_trigger_beside_a_binary_log_is_told_so_before_anything_is_made():
-    with MariaDB(log_bin="bin") as server:
+@pytest.mark.parametrize("made", [partial(MariaDB, log_bin="bin"), partial(MySQL, log_bin_trust_function_creators=0)])
+def test_a_user_who_may_create_no_trigger_beside_a_binary_log_is_told_so_before_anything_is_made(made):
+    with made() as server:
         server.create("app")
         with closing(server.peewee("app")) as mine, closing(server.peewee("app", user="root")) as administrators:
             Task: Any = Maker(mine).model()
@@ -313,7 +315,7 @@ def test_a_user_who_may_create_no_trigger_beside_a_binary_log_is_told_so_before_
             run_script(administrators, queue.ddl())
             queue.install()
             server.run("SET GLOBAL log_bin_trust_function_creators = 1")
-            queue.uninstall()
+            run_script(administrators, queue.ddl(uninstall=True))
             queue.install()
             Task.put(task())
             assert Task.take().ack()

@@ -17,7 +17,10 @@ from tests.conftest import database_on, live
 from tests.factories import task
 from tests.servers import MySQL
 from tests.steps import is_exact
+from tests.support.servers_fail import own
 from xq.drivers import packet
+from xq.drivers.pymysql import Pymysql
+from xq.drivers.stores import BaseStore
 
 UNKNOWN_COMMAND = b"\xff\x17\x04#08S01Unknown command"
 
@@ -169,3 +172,66 @@ def test_behind_a_proxy_that_refuses_several_statements_they_run_one_by_one(plac
             assert taken.job == each
             taken.ack()
         assert is_exact(Task)
+
+
+# What MySQL calls deprecated in xq's statements: settings that `install` looks at, and what has no other form that
+# works on each version.
+DEPRECATED = ("@@binlog_format", "@@log_bin_trust_function_creators", "VALUES function", "Setting user variables")
+
+
+def test_mysql_calls_nothing_in_a_statement_deprecated_but_what_is_known(db, monkeypatch):
+    run, told = Pymysql.execute, set[str]()
+
+    def executed(self: Pymysql, cursor: Any, sql: str, values: Any) -> None:
+        run(self, cursor, sql, values)
+        with closing(cursor.connection.cursor()) as asking:
+            kept = cursor.connection._result
+            asking.execute("SHOW WARNINGS")
+            told.update(text for _, number, text in asking.fetchall() if number == 1287)
+            cursor.connection._result = kept
+
+    monkeypatch.setattr(Pymysql, "execute", executed)
+    features = {"utube": True, "unique": True, "buried": True, "history": True, "limit": 9, "ttr": 60, "delayed": True}
+    Task = live(db)(features, roles=("unique", "utube", "runat", "attempts"))
+    Task.xq.put_many([task(job=str(n), utube="u") for n in range(3)])
+    Task.take().release(delay=5)
+    Task.xq.bury_many(Task.xq.take_many(2))
+    Task.xq.stats()
+    Task.xq.uninstall()
+    assert [text for text in told if not any(known in text for known in DEPRECATED)] == []
+
+
+def test_a_trigger_that_a_crash_has_left_out_is_named_and_made_again(monkeypatch):
+    run, killed = BaseStore.execute, []
+    with own(MySQL) as server, closing(server.peewee("app")) as db:
+        Task = live(db)({"keep": True})
+        db.execute_sql("DROP TRIGGER task_xq_update")
+
+        def executed(self: Any, sql: str, values: Any = ()) -> Any:
+            found = run(self, sql, values)
+            if sql.startswith("DROP TRIGGER IF EXISTS `task_xq_update`"):
+                killed.append(server.stop("immediate"))
+            return found
+
+        db.execute_sql("CREATE TRIGGER task_xq_update AFTER UPDATE ON task FOR EACH ROW SET @changed = 1")
+        with monkeypatch.context() as patched:
+            patched.setattr(BaseStore, "execute", executed)
+            with pytest.raises(pw.OperationalError):
+                Task.xq.install()
+        server.start()
+        db.close()
+        assert (len(killed), Task.xq.check()) == (1, ["the trigger task_xq_update is missing"])
+        Task.xq.install()
+        Task.put(task())
+        Task.take().ack()
+        assert is_exact(Task)
+
+
+def test_a_user_whose_password_needs_a_package_is_told_how_to_install_it(place, monkeypatch):
+    server, name = place
+    server.run("CREATE USER IF NOT EXISTS ann IDENTIFIED WITH caching_sha2_password BY 'secret'")
+    monkeypatch.setattr("pymysql._auth._have_cryptography", False)
+    with closing(server.peewee(name, user="ann", password="secret")) as db:
+        Task: Any = type("Task", (pw.Model,), {"Meta": type("Meta", (), {"database": db})})
+        with pytest.raises(xq.ConfigurationError, match=r"pip install 'pymysql\[rsa\]'"):
+            xq.upgrade(Task).install()

@@ -57,6 +57,16 @@ def of_another(server: str, driver: str, connection: Any, advice: str) -> Config
     return ConfigurationError(f"{text}: {advice}" if advice else text)
 
 
+def of_login(error: RuntimeError) -> BaseException:
+    """Return what an error is raised as with which a driver has made no connection: pymysql's names a package."""
+    if "cryptography" not in str(error):
+        return error
+    return ConfigurationError(
+        "pymysql needs the package cryptography to send this user's password without TLS: pip install 'pymysql[rsa]', "
+        "or leave ssl_disabled out"
+    )
+
+
 class BaseDriver(ServerDriver):
     """The base of server drivers."""
 

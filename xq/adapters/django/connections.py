@@ -22,6 +22,7 @@ from xq.core.connections import Connector, Driver, OpenBlock, keep
 from xq.core.errors import ConfigurationError, LeftOpen
 from xq.database.database import Database
 from xq.drivers import DRIVERS, SERVERS
+from xq.drivers.base import of_login
 from xq.drivers.stores import Connection, FileConnection, OrmConnections, PendingCalls
 from xq.sql.dialects import SHARED
 from xq.sql.migrated import SCHEMAS, SEARCH_PATH
@@ -344,7 +345,10 @@ class DjangoConnections(OrmConnections):
             raise ConfigurationError(f"{self.name} is on no database of {self.engine}")
         kept = self._kept(wrapper)
         if self._transaction(wrapper, kept, driver) is None:
-            wrapper.ensure_connection()
+            try:
+                wrapper.ensure_connection()
+            except RuntimeError as error:
+                raise of_login(error) from error.__cause__
             kept.at = where(wrapper)
         raw, connection = wrapper.connection, kept.connections.get(self)
         if connection is None or connection.raw is not raw:

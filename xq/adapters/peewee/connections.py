@@ -17,6 +17,7 @@ from xq.core.connections import Connector, Driver, keep
 from xq.core.errors import ConfigurationError, LeftOpen
 from xq.database.database import Database
 from xq.drivers import DRIVERS, SERVERS
+from xq.drivers.base import of_login
 from xq.drivers.stores import Connection, FileConnection, OrmConnections, PendingCalls, in_memory
 from xq.sql.dialects import SHARED
 
@@ -191,6 +192,8 @@ class PeeweeConnections(OrmConnections):
             needed = f"needs the driver {DRIVER_NAMES[self.engine]}, which is not installed"
             told = f"{self.name} {needed}: pip install '.[{EXTRAS[self.engine]}]' in the checkout of xq"
             raise ConfigurationError(told) from error
+        except RuntimeError as error:
+            raise of_login(error) from error.__cause__
         connection, current = mine.connection, database_of(database)
         if connection is not None and connection.raw is raw and connection.database() is not current:
             getattr(database, "manual_close", database.close)()  # another thread called init(): not back into the pool

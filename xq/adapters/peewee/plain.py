@@ -19,6 +19,7 @@ from xq.api import Queue
 from xq.core.errors import BadValue, ConfigurationError, Error, shown
 from xq.core.kinds import beside, own_name
 from xq.core.schema import asks_for_own
+from xq.drivers.base import of_login
 from xq.operators.inspection import LOOK, Locked
 from xq.sql.postgres.postgres_dialect import LOCKED_BY
 from xq.sql.postgres.postgres_objects import KEY
@@ -108,6 +109,8 @@ def database_errors() -> Iterator[None]:
     """Raise Error for an error that Peewee raises in the block."""
     try:
         yield
+    except RuntimeError as error:
+        raise of_login(error) from error.__cause__
     except pw.PeeweeException as error:
         raise Error(f"the database fails: {error}") from error
     except TypeError as error:

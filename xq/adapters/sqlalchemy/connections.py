@@ -22,6 +22,7 @@ from xq.core.errors import ConfigurationError, InTransaction
 from xq.core.kinds import ErrorKind
 from xq.database.database import Database
 from xq.drivers import DRIVERS, SERVERS
+from xq.drivers.base import of_login
 from xq.drivers.stores import Connection, OrmConnections, in_memory
 from xq.sql.dialects import SHARED
 
@@ -120,7 +121,7 @@ class SqlalchemyConnections(OrmConnections):
         dialect: Any = self.dialect
         base: Any = dialect.loaded_dbapi.Error
         if not isinstance(error, base):
-            return error
+            return of_login(error) if isinstance(error, RuntimeError) else error
         joined = self._joined.get()
         lost = isinstance(joined, Joined) and joined.lost_by(error)
         wrapped: Any = exc.DBAPIError.instance("", None, error, base, connection_invalidated=lost, dialect=dialect)
