@@ -202,7 +202,7 @@ def test_mysql_calls_nothing_in_a_statement_deprecated_but_what_is_known(db, mon
 
 
 def test_a_trigger_that_a_crash_has_left_out_is_named_and_made_again(monkeypatch):
-    run, killed = BaseStore.execute, []
+    run, killed = BaseStore.execute, list[str]()
     with own(MySQL) as server, closing(server.peewee("app")) as db:
         Task = live(db)({"keep": True})
         db.execute_sql("DROP TRIGGER task_xq_update")
@@ -210,7 +210,8 @@ def test_a_trigger_that_a_crash_has_left_out_is_named_and_made_again(monkeypatch
         def executed(self: Any, sql: str, values: Any = ()) -> Any:
             found = run(self, sql, values)
             if sql.startswith("DROP TRIGGER IF EXISTS `task_xq_update`"):
-                killed.append(server.stop("immediate"))
+                killed.append(sql)
+                server.stop("immediate")
             return found
 
         db.execute_sql("CREATE TRIGGER task_xq_update AFTER UPDATE ON task FOR EACH ROW SET @changed = 1")
