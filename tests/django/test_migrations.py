@@ -491,7 +491,7 @@ def test_a_queue_is_whole_behind_a_migration_of_what_it_uses_and_again_when_that
 
 OTHERS = (
     "AddField('Order', 'note', models.IntegerField(default=7))",
-    "AlterField('Order', 'name', models.TextField(default='a task'))",
+    "AlterField('Order', 'name', models.CharField(default='a task', max_length=60))",
     "AlterField('Order', 'runat', models.FloatField(null=True, db_index=True))",
     "AlterField('Order', 'status', models.CharField(max_length=10, default='R', choices=[('R', 'ready')]))",
     "AddConstraint('Order', models.UniqueConstraint(fields=['name', 'note'], name='own_unique'))",

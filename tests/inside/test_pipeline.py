@@ -593,7 +593,7 @@ def test_a_checkpoint_whose_row_was_pruned_is_gone_on_from(make_live):
     assert eventually(lambda: len(rows(history, "id", until=history.checkpoint())) == 3)
     checkpoint = history.checkpoint()
     Task.put(task())
-    History.delete().where(History.id < History.select(pw.fn.MAX(History.id))).execute()
+    History.delete().where(History.id < History.select(pw.fn.MAX(History.id)).scalar()).execute()
     assert eventually(lambda: len(rows(history, "id", after=checkpoint, until=history.checkpoint(checkpoint))) == 1)
 
 

@@ -436,7 +436,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/sql/innodb/innodb_language.py",
         'return text.replace("\\\\", "\\\\\\\\") if isinstance(value, str) else text',
         "return text",
-        "contract/core/test_install.py::test_the_ddl_of_mariadb_is_run_by_its_client_whatever_the_quotes_of_a_session_are",
+        "contract/core/test_install.py::test_the_ddl_of_mariadb_and_mysql_is_run_by_the_client_whatever_the_quotes_of_a_session_are",
     ),
     Mutant(
         "a history is read beyond what is committed",

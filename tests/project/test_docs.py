@@ -54,7 +54,7 @@ with make_session() as session:
 """
 BLOCK = re.compile(r"^ *(?P<fence>```+|~~~+).*?^ *(?P=fence)$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"`(?P<path>[\w./-]+\.py)`:$", re.MULTILINE)
-TAB = re.compile(r"^:::+\{tab-item\} *(?P<name>\w+)\n+```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+TAB = re.compile(r"^:::+\{tab-item\} *(?P<name>[\w, ]+)\n+```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(
     r"!?\[[^\]]*\]\(<?(?P<target>[^)>\s]+)>?[^)]*\)|^ *\[[^\]]+\]: *<?(?P<reference>[^>\s]+)", re.MULTILINE
 )
@@ -174,7 +174,7 @@ def test_each_test_that_a_document_names_is_there():
 def by_server(text: str, server: Server, name: str) -> str:
     """The text of a program on a database of a server: its line that connects, replaced with that of the tab."""
     tabs = {tab["name"]: tab["code"] for tab in TAB.finditer(TABS.read_text())}
-    line = tabs[type(server).__name__.replace("Postgres", "PostgreSQL")]
+    line = next(code for name, code in tabs.items() if type(server).__name__ in name)
     where = f'"{name}", host="{server.host}", port={server.port}, user="{server.USER}"'
     line = line.replace('"app"', where)
     assert where in line

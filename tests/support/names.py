@@ -25,9 +25,9 @@ def db(db):
     return db
 
 
-def is_possible(db, name):
-    """Whether tables and columns can have this name: beyond U+FFFF not on MariaDB, and on MySQL with no ` either."""
+def is_possible(db, name, of_table=False):
+    """Whether a table or a column can have this name: beyond U+FFFF not on MariaDB, and a table on MySQL with no `."""
     if not isinstance(db, pw.MySQLDatabase):
         return True
     ((version,),) = db.execute_sql("SELECT VERSION()")
-    return max(name) <= "\uffff" and ("`" not in name or "MariaDB" in version)
+    return max(name) <= "\uffff" and ("`" not in name or not of_table or "MariaDB" in version)

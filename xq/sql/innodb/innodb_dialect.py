@@ -46,12 +46,17 @@ class Innodb(InnodbTerms):
     def __init__(
         self, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str] = ()
     ) -> None:
-        for name in (table.schema, table.name, *(field.column for field in table.fields)):
-            if any(character > HIGHEST or character in self.misread for character in name or ""):
+        tables = table.schema, table.name
+        for name in (*tables, *(field.column for field in table.fields)):
+            if any(character > HIGHEST for character in name or ""):
                 raise ConfigurationError(
-                    f"{self.product} has no characters beyond U+{ord(HIGHEST):X}{' and no '.join(['', *self.misread])} "
-                    f"in the names of tables and columns: {shown(name)} needs another one"
+                    f"{self.product} has no characters beyond U+{ord(HIGHEST):X} in the names of tables and columns: "
+                    f"{shown(name)} needs another one"
                 )
+        if self.misread and any(self.misread in (name or "") for name in tables):
+            raise ConfigurationError(
+                f"{self.product} shows the name {shown(table.name)} wrong in the text of a trigger"
+            )
         super().__init__(table, machine, words, tube_stats)
 
     @property

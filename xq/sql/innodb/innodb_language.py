@@ -125,7 +125,7 @@ class InnodbLanguage(ServerLanguage):
     number_alone, text_alone = Form("0 + {}"), Form("CONCAT({})")
     quotes = "`"
     assigning_is_deprecated = False  # whether the server warns of := within an expression
-    misread = ""  # characters in names that the server shows wrong in the text of a trigger
+    misread = ""  # a character in tables' names that the server shows wrong in the text of a trigger
     takes_in_block = True
     hint = Form(" FORCE INDEX ({})")
     forever = FOREVER  # there is no infinity

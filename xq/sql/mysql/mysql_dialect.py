@@ -28,6 +28,8 @@ WATCH = Path(__file__).parent / "watch.sql"
 STEP = re.compile(r"(?:DROP|ADD) (INDEX|COLUMN) IF (NOT )?EXISTS (`(?:[^`]|``)+`|\w+)")
 LISTED = {"": ("tables", ""), "INDEX": ("statistics", "index_name"), "COLUMN": ("columns", "column_name")}
 LITERAL = re.compile(r"`(?:[^`]|``)*`|'((?:[^']|'')*)'")
+TEXT = "_utf8mb4 "
+NOTHING = f"{TEXT}'DO 0'"
 NAME = re.compile(r"`((?:[^`]|``)+)`")
 
 
@@ -92,13 +94,19 @@ class MysqlLanguage(InnodbLanguage):
         variables = ", ".join(f"@xq_{column}" for column in columns)
         return f"{kept}; {SEVERAL}SELECT {variables} FROM DUAL WHERE ROW_COUNT() > 0"
 
+    def in_any_mode(self, text: str) -> str:
+        literal = super().in_any_mode(text)  # two literals of which one has the collation of the connection do not mix
+        return literal if literal.startswith(TEXT) else f"{TEXT}{literal}"
+
     def alter(self, table: str, *steps: str) -> str:
         plain = table.removeprefix("IF EXISTS ")
         made = ", ".join(self._step(table, step) for step in steps)
-        altered = f"CONCAT({self.in_any_mode(f'ALTER TABLE {plain} ')}, NULLIF(CONCAT_WS(', ', {made}), ''))"
+        altered = (
+            f"CONCAT({self.in_any_mode(f'ALTER TABLE {plain} ')}, NULLIF(CONCAT_WS({TEXT}', ', {made}), {TEXT}''))"
+        )
         if plain != table:
             altered = f"IF({self._is_there(table)}, {altered}, NULL)"
-        return self._prepared(f"COALESCE({altered}, 'DO 0')")
+        return self._prepared(f"COALESCE({altered}, {NOTHING})")
 
     def _step(self, table: str, step: str) -> str:
         if not (found := STEP.match(step)):
@@ -111,9 +119,9 @@ class MysqlLanguage(InnodbLanguage):
     def _is_there(self, table: str, kind: str = "", name: str = "") -> str:
         """Return the condition that a table, or its index or column of a name, is there. Both are quoted."""
         where, column = LISTED[kind]
-        *schema, named = (self.literal(each.replace("``", "`")) for each in NAME.findall(table))
+        *schema, named = (self.in_any_mode(each.replace("``", "`")) for each in NAME.findall(table))
         mine = f"table_schema = {schema[0] if schema else 'DATABASE()'} AND table_name = {named}"
-        mine += f" AND {column} = {self.literal(name.strip('`').replace('``', '`'))}" * bool(column)
+        mine += f" AND {column} = {self.in_any_mode(name.strip('`').replace('``', '`'))}" * bool(column)
         return f"EXISTS(SELECT 1 FROM information_schema.{where} WHERE {mine})"
 
     def _prepared(self, text: str) -> str:
@@ -124,7 +132,7 @@ class MysqlLanguage(InnodbLanguage):
 
     def create_index(self, name: str, table: str, listed: str) -> str:
         made = self.in_any_mode(f"CREATE INDEX {name} ON {table} ({listed})")
-        return self._prepared(f"IF({self._is_there(table, 'INDEX', name)}, 'DO 0', {made})")
+        return self._prepared(f"IF({self._is_there(table, 'INDEX', name)}, {NOTHING}, {made})")
 
     def create_trigger(self, name: str, table: str, rest: str) -> tuple[str, ...]:
         replaced = f"DROP TRIGGER IF EXISTS {name}", f"CREATE TRIGGER {name} {rest}"
