@@ -81,3 +81,11 @@ def test_an_acked_task_is_as_its_taker_has_it_with_the_update(make):
     acked = taken.ack(update={"size": 7})
     assert acked.__data__ == {**taken.__data__, "size": 7}
     assert Task.select().count() == 0
+
+
+def test_a_task_that_whoever_kills_has_not_taken_is_as_the_table_has_it(make):
+    Task = make()
+    Task.put(task())
+    taken = Task.take()
+    Task.release(taken.id, update={"size": 7})
+    assert (taken.kill().size, Task.select().count()) == (7, 0)

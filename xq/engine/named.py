@@ -247,10 +247,11 @@ class NamedMoves(Generic[T]):
 
         That saves time where a deletion returns no rows, or only for more of it.
         """
-        is_alone = token is not None and transition.target == ABSENT and self.store.unit is None
-        if not is_alone or self.executor.observers.callbacks or not binding.dialect.moves.deletes_unread:
+        is_its_own = token is not None and transition.fenced and transition.target == ABSENT
+        if not is_its_own or self.store.unit is not None or not binding.dialect.moves.deletes_unread:
             return None
-        if self.statements.settling.settlers or self.statements.has_own_counter(asked.event, transition):
+        needs_all = self.executor.observers.callbacks or self.statements.settling.settlers
+        if needs_all or self.statements.has_own_counter(asked.event, transition):
             return None
         return self.tasks.row_of(task, asked.fields)
 
