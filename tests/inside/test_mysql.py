@@ -19,7 +19,7 @@ from tests.servers import MySQL
 from tests.steps import is_exact
 from tests.support.servers_fail import own
 from xq.drivers import packet
-from xq.drivers.pymysql import Pymysql
+from xq.drivers.pymysql import TESTED, Pymysql
 from xq.drivers.stores import BaseStore
 
 UNKNOWN_COMMAND = b"\xff\x17\x04#08S01Unknown command"
@@ -236,3 +236,19 @@ def test_a_user_whose_password_needs_a_package_is_told_how_to_install_it(place, 
         Task: Any = type("Task", (pw.Model,), {"Meta": type("Meta", (), {"database": db})})
         with pytest.raises(xq.ConfigurationError, match=r"pip install 'pymysql\[rsa\]'"):
             xq.upgrade(Task).install()
+
+
+def test_a_group_with_several_primaries_is_refused_by_name():
+    plugin = {"plugin_load_add": "group_replication.so", "group_replication_single_primary_mode": "OFF"}
+    with own(MySQL, **plugin) as server, closing(server.peewee("app")) as db:
+        with pytest.raises(xq.ConfigurationError, match="several primaries"):
+            live(db)({})
+        assert not any("xq" in table for table in db.get_tables())
+
+
+def test_doctor_names_a_version_that_was_not_tested(db, monkeypatch):
+    Task = live(db)({})
+    untested = "xq was tested on 8.4"
+    assert not any(untested in found.what for found in Task.xq.doctor())
+    monkeypatch.setitem(TESTED, "mysql", "8.4")
+    assert any(untested in found.what for found in Task.xq.doctor())

@@ -20,6 +20,7 @@ from xq.drivers.base import BaseDriver, is_gone, is_remote, kind_by_class, kinds
 from xq.drivers.packet import SEVERAL
 
 OLDEST: Final = {"mariadb": (10, 6), "mysql": (8, 0, 30)}  # the oldest supported servers
+TESTED: Final = {"mysql": "9.7"}  # the only versions that were tested, where other ones are used as much
 NAMES: Final = {"mariadb": "MariaDB", "mysql": "MySQL"}
 WITHOUT_TRIGGERS = "TiDB", "Vitess"  # what speaks the protocol alone
 COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
@@ -260,6 +261,12 @@ class Pymysql(BaseDriver):
     def lacks(self, connection: Any) -> Collection[str]:
         limited = connection._read_timeout or hasattr(connection, "xq_limited")
         return () if limited or not is_remote(self.fileno(connection)) else ("read_timeout",)
+
+    def untested(self, connection: Any) -> str:
+        version, tested = str(connection.server_version), TESTED.get(self.product(connection), "")
+        return (
+            "" if version.startswith(tested) else f"this is {NAMES['mysql']} {version}, and xq was tested on {tested}"
+        )
 
     def limited(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         made = {"connect_timeout": 3, **parameters}

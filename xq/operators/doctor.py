@@ -35,6 +35,7 @@ WRITTEN: Final = (
     "save of a stale row; SQL that ends a task by its token is none (docs/howto/plain-sql.md); {} counts anew"
 )
 SHORT: Final = "a migration with lock_timeout gives up instead (docs/troubleshooting.md)"
+UNTESTED: Final = "optional: run your own tests on it; docs/databases.md#mysql"
 LIMITS: Final = "optional: set them where the application connects; docs/databases.md has values (silent servers)"
 LIMIT: Final = "worker(kind='process', timeout=) limits an attempt"
 
@@ -283,11 +284,15 @@ class Doctor(Inspection):
             yield Finding(f"{who} has a transaction open for {lasting(float(seconds))}{oldest}", mended)
 
     def of_the_connection(self) -> Iterator[Finding]:
-        """Yield what the application has not set for its connections, and xq sets for its own."""
+        """Yield what the application has not set for its connections, and xq sets for its own; an untested server."""
         store = self.executor.store
         with store.on_one_connection():
             store.ready()
-            lacks = store.driver.lacks(store.in_use) if hasattr(store.driver, "lacks") else ()  # a file lacks nothing
+            driver: Any = store.driver
+            lacks = driver.lacks(store.in_use) if hasattr(driver, "lacks") else ()  # a file lacks nothing
+            untested = driver.untested(store.in_use) if hasattr(driver, "untested") else ""
+        if untested:
+            yield Finding(untested, UNTESTED)
         if lacks:
             what = "a connection may wait for minutes for a server that has vanished"
             yield Finding(f"{what}: it has no {', '.join(lacks)}", LIMITS)

@@ -25,6 +25,7 @@ from xq.sql.shared import ALIVE
 from xq.sql.sql_file import filled_in, texts
 
 WATCH = Path(__file__).parent / "watch.sql"
+SEVERAL_PRIMARIES = "SHOW VARIABLES WHERE variable_name = 'group_replication_single_primary_mode' AND value = 'OFF'"
 STEP = re.compile(r"(?:DROP|ADD) (INDEX|COLUMN) IF (NOT )?EXISTS (`(?:[^`]|``)+`|\w+)")
 LISTED = {"": ("tables", ""), "INDEX": ("statistics", "index_name"), "COLUMN": ("columns", "column_name")}
 LITERAL = re.compile(r"`(?:[^`]|``)*`|'((?:[^']|'')*)'")
@@ -173,6 +174,14 @@ class MysqlInstaller(InnodbInstaller):
     """Creates the procedure as well."""
 
     objects_kind = MysqlObjects
+
+    def denied(self, store: Connections) -> str:
+        if store.execute(SEVERAL_PRIMARIES):
+            return (
+                "its group replication has several primaries, none of which sees the locks of another one: set "
+                "group_replication_single_primary_mode = ON"
+            )
+        return super().denied(store)
 
 
 class MysqlMoves(InnodbMoves):
