@@ -303,7 +303,7 @@ RESERVED: Final = frozenset(
     + ("listed", "rows", "chosen", "sink", "stream", "batch", "unit", "bucket")
     + ("whole", "spec", "tz", "next_us", "slot")
     + ("filter", "actor", "reason", "chunk", "look", "attempts", "fresh", "on_failure", "chain")
-    + ("again", "step_line", "step_rest", "step_mark", "step_late", "step_signal")
+    + ("again", "left", "step_line", "step_rest", "step_mark", "step_late", "step_signal")
 )
 NUMBERED: Final = re.compile(r"own_.*|([fklpv]|skipg?)[0-9].*")
 
