@@ -231,7 +231,8 @@ class NamedMoves(Generic[T]):
             moved = self._moved_and_read(begun[1], asked, transition, parts, token)
         else:
             brought = self.machine.brought(token or self.executor.session.prefix) if transition.writes else {}
-            row = self._as_left(begun[1], asked, transition, token, task)
+            unread = token is not None and begun[1].dialect.moves.deletes_unread
+            row = self._as_left(asked, transition, task) if unread else None
             rows = self._move(begun, asked, "key", transition, token, named(parts) | brought, row=row)
             moved = [self.tasks.returned(rows[0])] if rows else []
         if moved and transition.target == ABSENT and (unit := self.store.unit):
@@ -240,15 +241,12 @@ class NamedMoves(Generic[T]):
             self.note_finished(asked.event, parts, token)
         return moved
 
-    def _as_left(
-        self, binding: Binding, asked: CheckedCall, transition: Transition, token: str | None, task: object
-    ) -> Row | None:
+    def _as_left(self, asked: CheckedCall, transition: Transition, task: object) -> Row | None:
         """Return the row of a task that a call deletes as its taker has it; None if it has to come from the database.
 
         That saves time where a deletion returns no rows, or only for more of it.
         """
-        is_its_own = token is not None and transition.fenced and transition.target == ABSENT
-        if not is_its_own or self.store.unit is not None or not binding.dialect.moves.deletes_unread:
+        if not transition.fenced or transition.target != ABSENT or self.store.unit is not None:
             return None
         needs_all = self.executor.observers.callbacks or self.statements.settling.settlers
         if needs_all or self.statements.has_own_counter(asked.event, transition):
