@@ -216,6 +216,19 @@ INSERT = "INSERT INTO task (size, status, attempts) VALUES (1, 'R', 0)"
 WATCHES = "SELECT id FROM information_schema.processlist WHERE info LIKE '%%xq_pause%%' AND id <> CONNECTION_ID()"
 
 
+@pytest.mark.parametrize("db", ["mariadb", "mysql"], indirect=True)
+def test_who_is_told_within_a_transaction_that_the_server_shuts_down_is_not_in_it_for_ever(db):
+    Task = live(db)({})
+    store = Task.xq.parts.store
+    db.begin()
+    with pytest.raises(pw.OperationalError):
+        store.execute("SIGNAL SQLSTATE '08S01' SET MYSQL_ERRNO = 1053, MESSAGE_TEXT = 'Server shutdown in progress'")
+    assert (store.is_lost, store.driver.transaction(store.in_use)) == (True, None)
+    db.close()
+    Task.put(task())
+    assert Task.take(timeout=1)
+
+
 def test_the_server_looks_for_who_waits_and_keeps_nothing_locked(db):
     Task = live(db)({})
     waits = waiter(Task, take(Task))

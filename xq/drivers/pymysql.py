@@ -38,6 +38,7 @@ ADMITTED: Final = {
     "mysql": "{}; SET @xq_room = NULL; {} INTO @xq_room; DO EXP(IF(@xq_room, 1, 1000)); {}",
 }
 ROOM = "xq_room"
+SHUTDOWN = 1053
 FULL = 1690  # a number out of range: how MySQL's way ends itself where there is no room
 
 # Of sockets, as far as the system has them; as `LIMITS` of PostgreSQL.
@@ -173,7 +174,9 @@ class Pymysql(BaseDriver):
         return found + [[]] * (len(statements) - len(found))  # the last statement may return no rows at all
 
     def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
-        if not isinstance(error, connection.Error):  # the next statement might read this one's result
+        # The next statement might read this one's result. And who is told that the server shuts down can roll nothing
+        # back any more: an open connection would count as in the transaction for ever.
+        if not isinstance(error, connection.Error) or error.args[:1] == (SHUTDOWN,):
             connection._force_close()
 
     def admitted(self, cursor: Callable[[], Any], turn: Sent, look: Sent, then: Sent) -> list[Row]:
